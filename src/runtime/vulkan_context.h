@@ -1,0 +1,355 @@
+// vulkan_context.h: the runtime's own context, and Session, the way of a call to a device.
+//
+// The own context (instance, device, queue) is made by the first call that needs it and lives until
+// halide_device_release or the end of the process. halide_vulkan_acquire_context locks it and release_context unlocks it;
+// the lock is what an application relies on that submits to our queue between the two.
+//
+// At exit: right after vkCreateDevice an exit handler is registered with __cxa_atexit, so it runs before those of the
+// driver and the layers, which were loaded earlier. It waits for our work, destroys everything and marks the context as
+// gone: later frees succeed silently, other calls are refused. Objects with static destructors would not do: in JIT
+// programs they run at the wrong time or twice. When the module is unloaded first, its destructor runs the handler by
+// __cxa_finalize, which also takes it off the list.
+//
+// Thread rule: Session objects live on one call's stack.
+
+#ifndef HALIDE_VULKAN_CONTEXT_H
+#define HALIDE_VULKAN_CONTEXT_H
+
+#include "vulkan_device.h"
+
+namespace halide_vulkan {
+namespace {
+
+struct OwnContext {
+    halide_mutex lock;  // held from acquire_context to release_context
+    Instance instance;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    VkQueue queue;
+    uint32_t family;
+    Device *state;
+    const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
+    bool gone;                // the process is exiting
+    bool at_exit_registered;
+    KeptFailure failure;      // why the last attempt to make it failed; read by the session that asked for it
+};
+OwnContext own_context;  // zero-initialised
+
+// Its address names this module to __cxa_atexit and __cxa_finalize.
+char module_mark;
+
+void leave_process(void *);
+
+// How long the exit handler waits for other threads to leave their calls: they only have to wake up and return.
+constexpr int kExitPatience_ms = 1000;
+
+inline void register_exit_handler() {
+    if (own_context.at_exit_registered) return;
+    typedef int (*AtExit)(void (*)(void *), void *, void *);
+    const AtExit at_exit = (AtExit)halide_get_symbol("__cxa_atexit");
+    // Without it (no such C library) the module's destructor does the work.
+    own_context.at_exit_registered = at_exit && at_exit(leave_process, nullptr, &module_mark) == 0;
+}
+
+// With the context locked. All GPU work must be done, and the state unlisted.
+inline void destroy_own_context() {
+    OwnContext &c = own_context;
+    if (c.state) {
+        const DeviceFunctions vk = c.state->gpu.vk;
+        destroy_state(c.state);
+        c.state = nullptr;
+        vk.vkDestroyDevice(c.device, c.callbacks);
+        trace("vk_destroy_context", handle_number(c.device));
+    }
+    c.device = nullptr;
+    c.queue = nullptr;
+    c.physical = nullptr;
+    destroy_instance(c.instance, c.callbacks);
+}
+
+// With the context locked. On failure nothing is left behind.
+inline bool create_own_context(void *user_context, Failure &failure) {
+    OwnContext &c = own_context;
+    if (c.gone) {
+        failure.because(kNoDevice) << "Vulkan: the process is exiting, the device is gone";
+        return false;
+    }
+    c.callbacks = halide_vulkan_get_allocation_callbacks(user_context);
+    DeviceOffer offer;
+    if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
+    c.physical = choose_device(user_context, c.instance, offer, failure);
+    if (c.physical) {
+        c.family = pick_queue_family(offer.families, offer.family_count);
+        c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
+    }
+    if (c.device) {
+        register_exit_handler();
+        const PFN_vkGetDeviceQueue get_queue = (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
+        if (get_queue) get_queue(c.device, c.family, 0, &c.queue);
+        c.state = create_state(user_context, c.callbacks, c.instance.instance, c.physical, c.device, c.queue, c.family, failure);
+    }
+    if (c.state) {
+        c.state->own = true;
+        trace("vk_create_context", handle_number(c.device));
+        list_device(c.state);
+        return true;
+    }
+    if (c.device) {
+        const PFN_vkDestroyDevice destroy = (PFN_vkDestroyDevice)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkDestroyDevice");
+        if (destroy) destroy(c.device, c.callbacks);
+    }
+    c.device = nullptr;
+    c.queue = nullptr;
+    c.physical = nullptr;
+    destroy_instance(c.instance, c.callbacks);
+    return false;
+}
+
+// What a session is for.
+enum class Need {
+    existing,  // the device if there is one; none is no failure
+    device,    // a device, made if need be
+    batch,     // and an open batch to record into
+};
+
+// One hold of the context and of a device's lock.
+class Session {
+public:
+    Session(void *user_context, Failure &failure)
+        : user_context(user_context), failure(failure) {}
+    ~Session() { end(); }
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+
+    Device *device = nullptr;  // while held
+
+    // Takes both locks. `pinned`: the device that the call already uses (it may enter while a release waits for it); any
+    // other device is an error. False with the reason in failure, or, for Need::existing, when there is no device.
+    bool begin(Need need, Device *pinned = nullptr);
+    // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
+    void end();
+    // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
+    bool end_and_wait(uint64_t epoch) {
+        Device *d = device;
+        add_user(d);
+        if (epoch > d->submissions.submitted) submit();
+        end();
+        const bool good = !failure.failed() && wait_until(*d, epoch, failure);
+        drop_user(d);
+        return good;
+    }
+
+    bool submit() { return device->submissions.submit(device->gpu, failure); }
+
+    // After a command was recorded: counts it, and submits the batch if the policy says so.
+    bool recorded(uint64_t bytes) {
+        Submissions &s = device->submissions;
+        s.batch.commands++;
+        s.batch.bytes += bytes;
+        s.batch.predicted_ns = device->flush.predict(s.batch.commands);
+        s.poll(device->gpu);
+        if (!device->flush.should_submit(s.batch, (uint32_t)s.in_flight())) return true;
+        return submit();
+    }
+
+private:
+    void *user_context;
+    Failure &failure;
+    bool acquired = false;
+    VkInstance instance = nullptr;
+    VkDevice handle = nullptr;
+    VkQueue queue = nullptr;
+    VkDebugUtilsMessengerEXT messenger = VK_NULL_HANDLE;
+
+    bool acquire(Need need);
+    bool use_queue(VkQueue queue, uint32_t family);
+    void release() {
+        if (!acquired) return;
+        acquired = false;
+        halide_vulkan_release_context(user_context, instance, handle, queue, messenger);
+    }
+};
+
+inline void Session::end() {
+    if (device) {
+        // An application's queue is ours only until release_context.
+        if (!device->own && device->submissions.open) submit();
+        halide_mutex_unlock(&device->lock);
+        drop_user(device);
+        device = nullptr;
+    }
+    release();
+}
+
+// Calls the hook and finds the device's state, as one more user of it, unlocked.
+inline bool Session::acquire(Need need) {
+    halide_vulkan_memory_allocator *allocator = nullptr;
+    VkPhysicalDevice physical = nullptr;
+    uint32_t family = 0;
+    const bool create = need != Need::existing;
+    const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue, &family,
+                                                   &messenger, create);
+    acquired = true;
+    if (code != kSuccess) {
+        // The own context says why; a replaced hook has spoken for itself, if at all.
+        if (own_context.failure.code == code) {
+            failure.because(code) << own_context.failure.message;
+            own_context.failure.code = kSuccess;
+        } else {
+            failure.because(code) << "Vulkan: halide_vulkan_acquire_context failed with code " << code;
+        }
+        return false;
+    }
+    if (!handle) {
+        if (create) failure.because(kNoDevice) << "Vulkan: halide_vulkan_acquire_context gave no device";
+        return false;
+    }
+    if (handle == own_context.device && own_context.state) {
+        device = own_context.state;  // guarded by the context's lock, which is held
+        add_user(device);
+    } else {
+        device = find_device(handle);
+        if (!device && create) {
+            device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance, physical, handle,
+                                  queue, family, failure);
+            if (device) {
+                add_user(device);
+                list_device(device);
+            }
+        }
+    }
+    if (!device) return false;
+    halide_mutex_lock(&device->lock);
+    return use_queue(queue, family);
+}
+
+// Work on another queue than before: waits for what is in flight, without touching the queue that was left, then
+// switches. Rare, so the wait happens under the lock.
+inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
+    Gpu &gpu = device->gpu;
+    if (gpu.queue == new_queue) return true;
+    Submissions &s = device->submissions;
+    while (s.in_flight() > 0) {
+        Slot &slot = s.slot_of(s.submitted);
+        const VkResult result =
+            slot.lost ? VK_SUCCESS : gpu.vk.vkWaitForFences(gpu.device, 1, &slot.fence, VK_TRUE, UINT64_MAX);
+        if (result != VK_SUCCESS) {
+            gpu_failed(gpu, failure, "vkWaitForFences", result) << " before a change of queue";
+            return false;
+        }
+        s.completed = s.submitted;
+    }
+    device->deferred.collect(gpu, s.completed);
+    gpu.queue = new_queue;
+    if (gpu.family != new_family) {
+        gpu.family = new_family;
+        s.destroy_pools(gpu);
+        if (!s.create_pools(gpu, failure)) return false;
+    }
+    return true;
+}
+
+inline bool Session::begin(Need need, Device *pinned) {
+    for (;;) {
+        if (!acquire(need)) {
+            if (pinned && !failure.failed()) failure.because(kNoDevice) << "Vulkan: the context has no device any more";
+            end();
+            return false;
+        }
+        if (pinned && device != pinned) {
+            failure.because(kIncompatibleDeviceInterface) << "Vulkan: the buffer belongs to another device than this context's";
+            end();
+            return false;
+        }
+        if (is_releasing(device) && !pinned) {
+            // device_release waits for its users to leave; a new call comes after it.
+            end();
+            halide_thread_yield();
+            continue;
+        }
+        if (need != Need::batch) return true;
+        uint64_t wait_for = 0;
+        if (device->submissions.can_open(device->gpu, &wait_for)) {
+            if (device->submissions.open_batch(device->gpu, failure)) return true;
+            end();
+            return false;
+        }
+        if (wait_for == 0) {
+            end();
+            halide_thread_yield();
+        } else if (!end_and_wait(wait_for)) {
+            return false;
+        }
+    }
+}
+
+// Ends everything of the context's device: waits for its calls and its work, orphans its handles, destroys its state.
+// Called with no lock held. The first error is kept, and the release goes on.
+inline void release_device(void *user_context, Failure &failure) {
+    Device *d = nullptr;
+    {
+        Session session(user_context, failure);
+        if (!session.begin(Need::existing)) return;
+        d = session.device;
+        __atomic_store_n(&d->releasing, 1, __ATOMIC_RELEASE);
+        add_user(d);
+        session.submit();
+    }
+    handles.orphan_all(d);
+    for (;; halide_thread_yield()) {
+        Failure later;
+        Failure &report = failure.failed() ? later : failure;
+        wait_until(*d, UINT64_MAX, report);
+        // A call that is still inside may have recorded more: look again with the locks held.
+        Session session(user_context, later);
+        if (!session.begin(Need::existing, d)) {
+            // The hook gives another context now, or none. The state can go all the same: its queue is not touched.
+            if (!unlist_device(d, 1)) continue;
+            destroy_state(d);
+            return;
+        }
+        if (d->submissions.open) session.submit();
+        if (!d->gpu.lost && d->submissions.in_flight() > 0) continue;
+        if (!unlist_device(d, 2)) continue;  // we, and our session
+        halide_mutex_unlock(&d->lock);
+        session.device = nullptr;
+        if (d == own_context.state) {
+            destroy_own_context();
+        } else {
+            destroy_state(d);
+        }
+        return;
+    }
+}
+
+// The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
+void leave_process(void *) {
+    OwnContext &c = own_context;
+    halide_mutex_lock(&c.lock);
+    c.gone = true;
+    Device *d = c.state;
+    if (d) {
+        Failure ignored;
+        add_user(d);
+        __atomic_store_n(&d->releasing, 1, __ATOMIC_RELEASE);
+        handles.orphan_all(d);
+        halide_mutex_lock(&d->lock);
+        d->submissions.submit(d->gpu, ignored);
+        halide_mutex_unlock(&d->lock);
+        wait_until(*d, UINT64_MAX, ignored);
+        // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from
+        // inside a call: then nothing can be destroyed safely, and the process ends without it.
+        for (int i = 0; i < kExitPatience_ms && __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) > 1; i++) {
+            halide_mutex_unlock(&c.lock);
+            halide_sleep_us(nullptr, 1000);
+            halide_mutex_lock(&c.lock);
+        }
+        if (unlist_device(d, 1)) destroy_own_context();
+    }
+    halide_mutex_unlock(&c.lock);
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_CONTEXT_H

@@ -1,0 +1,211 @@
+// vulkan_device.h: everything the runtime keeps for one VkDevice, and how calls get at it.
+//
+// State is kept per VkDevice, ours or an application's: a replaced halide_vulkan_acquire_context hands over handles, and
+// the state is found by the device among them. What an application made is never destroyed here.
+//
+// Locks, in the order they are taken:
+//   1. the context: halide_vulkan_acquire_context .. release_context. It guards the queue. Taken only by calls that may
+//      submit, never nested, released exactly once per acquire, a failed one included.
+//   2. Device::lock: everything in Device. Short: no wait for the GPU, no large memcpy, no compilation happens under it.
+//   3. the handle table, the module table, the list of devices: leaves.
+// Waiting for the GPU happens under none of them: a waiter pins its slot and counts as a user of the device, and
+// device_release waits for the users to leave. So a call is written as a Session (locks 1 and 2), or several with waits
+// between them.
+//
+// The failure of a call is reported when no lock is held.
+
+#ifndef HALIDE_VULKAN_DEVICE_H
+#define HALIDE_VULKAN_DEVICE_H
+
+#include "vulkan_arguments.h"
+#include "vulkan_handles.h"
+#include "vulkan_staging.h"
+
+namespace halide_vulkan {
+namespace {
+
+struct Device {
+    halide_mutex lock;
+    Gpu gpu;
+    Submissions submissions;
+    Deferred deferred;
+    Memory memory;
+    Staging staging;
+    Shapes shapes;
+    Kernels kernels;
+    FlushPolicy flush;
+    WaitPolicy waiting;
+    LaunchScratch scratch;
+    uint64_t waits;      // ever, for statistics
+    uint32_t users;      // calls inside; atomic
+    uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
+    bool own;            // the VkDevice is of our making
+    Device *next;
+};
+
+// Every device that has state here. An application rarely has more than one.
+struct Devices {
+    halide_mutex lock;
+    Device *first;
+};
+Devices devices;  // zero-initialised
+
+inline void add_user(Device *d) { __atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
+inline void drop_user(Device *d) { __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
+inline bool is_releasing(const Device *d) { return __atomic_load_n(&d->releasing, __ATOMIC_ACQUIRE) != 0; }
+
+inline void destroy_state(Device *d) {
+    Gpu &gpu = d->gpu;
+    d->deferred.collect(gpu, UINT64_MAX);
+    d->deferred.release();
+    d->scratch.release();
+    d->kernels.destroy(gpu);
+    d->shapes.destroy(gpu);
+    d->staging.destroy(gpu);
+    d->memory.destroy(gpu);
+    d->submissions.destroy(gpu);
+    host_free(d);
+}
+
+// The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
+inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
+                            VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family, Failure &failure) {
+    NumberOptions options;
+    AllocConfig config;
+    if (!read_number_options(options, failure) ||
+        !parse_alloc_config(halide_vulkan_get_alloc_config(user_context), config, failure)) {
+        return nullptr;
+    }
+    const PFN_vkGetInstanceProcAddr find = find_loader(user_context);
+    InstanceFunctions vk;
+    if (!find) {
+        failure.because(kSymbolNotFound) << "Vulkan: no loader library found (asked for vkGetInstanceProcAddr)";
+        return nullptr;
+    }
+    if (!load_instance_functions(find, instance, vk, failure)) return nullptr;
+    Device *d = (Device *)host_malloc(sizeof(Device));
+    if (!d) {
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";
+        return nullptr;
+    }
+    __builtin_memset((void *)d, 0, sizeof(Device));
+    Gpu &gpu = d->gpu;
+    gpu.instance = instance;
+    gpu.physical = physical;
+    gpu.device = device;
+    gpu.queue = queue;
+    gpu.family = family;
+    gpu.callbacks = callbacks;
+    gpu.options = options;
+    gpu.alloc_config = config;
+    vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
+    vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
+    gpu.can_spin = spinning_pays(gpu);
+    FlushOptions flush;
+    flush.mode = (FlushMode)options.flush_mode;
+    flush.max_commands = kBatchCommands;
+    d->flush = FlushPolicy(flush);
+    d->waiting = WaitPolicy(gpu.can_spin);
+    d->staging.create(gpu);
+    if (!load_device_functions(vk.vkGetDeviceProcAddr, device, gpu.vk, failure)) {
+        host_free(d);
+        return nullptr;
+    }
+    // Room for what usually dies at once, so that queueing it cannot fail.
+    if (!d->deferred.reserve(64)) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";
+    if (failure.failed() || !d->submissions.create(gpu, failure) || !d->memory.create(gpu, failure) ||
+        !d->kernels.create(gpu, failure)) {
+        destroy_state(d);
+        return nullptr;
+    }
+    return d;
+}
+
+inline void list_device(Device *d) {
+    halide_mutex_lock(&devices.lock);
+    d->next = devices.first;
+    devices.first = d;
+    halide_mutex_unlock(&devices.lock);
+}
+// Takes the device off the list if nobody but the caller's `own_users` uses it: then nobody can find it any more.
+inline bool unlist_device(Device *d, uint32_t own_users) {
+    halide_mutex_lock(&devices.lock);
+    const bool alone = __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) == own_users;
+    Device **at = &devices.first;
+    while (*at && *at != d) at = &(*at)->next;
+    if (*at && alone) *at = d->next;
+    halide_mutex_unlock(&devices.lock);
+    return alone;
+}
+
+// The state of a VkDevice, with one more user; null when there is none.
+inline Device *find_device(VkDevice device) {
+    halide_mutex_lock(&devices.lock);
+    Device *d = devices.first;
+    while (d && d->gpu.device != device) d = d->next;
+    if (d) add_user(d);
+    halide_mutex_unlock(&devices.lock);
+    return d;
+}
+
+// The device of a live handle, with one more user. Null: the handle is stale, or its device was released.
+inline Device *pin_device_of(uint64_t number, Handle *copy) {
+    handles.lock_table();
+    Handle *h = handles.find(number);
+    Device *d = h ? h->device : nullptr;
+    if (d) {
+        add_user(d);
+        *copy = *h;
+    }
+    handles.unlock_table();
+    return d;
+}
+
+// Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
+// reason in failure when the device is lost or the wait fails.
+inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
+    Gpu &gpu = d.gpu;
+    Submissions &s = d.submissions;
+    halide_mutex_lock(&d.lock);
+    for (bool first = true;; first = false) {
+        // A refused submission has no fence; the one before it does.
+        uint64_t target = min_of(epoch, s.submitted);
+        while (target > s.completed && s.slot_of(target).lost) target--;
+        if (target <= s.completed || !check_not_lost(gpu, failure)) break;
+        Slot &slot = s.slot_of(target);
+        if (first) d.waits++;
+        slot.pins++;
+        const uint32_t budget = d.waiting.polls();
+        halide_mutex_unlock(&d.lock);
+
+        uint32_t polls = 0;
+        VkResult result = VK_NOT_READY;
+        while (polls < budget && result == VK_NOT_READY) {
+            result = gpu.vk.vkGetFenceStatus(gpu.device, slot.fence);
+            polls++;
+        }
+        const bool blocked = result == VK_NOT_READY;
+        if (blocked) result = gpu.vk.vkWaitForFences(gpu.device, 1, &slot.fence, VK_TRUE, UINT64_MAX);
+
+        halide_mutex_lock(&d.lock);
+        slot.pins--;
+        if (blocked) d.waiting.blocked();
+        else d.waiting.finished_after(polls);
+        if (result == VK_SUCCESS) {
+            s.completed = max_of(s.completed, target);
+        } else if (result != VK_TIMEOUT) {
+            gpu_failed(gpu, failure, blocked ? "vkWaitForFences" : "vkGetFenceStatus", result, kDeviceSyncFailed);
+            break;
+        }
+    }
+    // Refused submissions right behind what is done are done as well.
+    while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
+    d.deferred.collect(gpu, s.completed);
+    halide_mutex_unlock(&d.lock);
+    return !failure.failed();
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_DEVICE_H

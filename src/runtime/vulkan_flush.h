@@ -1,0 +1,140 @@
+// vulkan_flush.h: when to submit the open batch, and how long to spin in a wait. [pure]
+//
+// Two policies, each a rule over a few numbers. Neither reads a clock, an option or a Vulkan object: what they know is
+// passed in, so a test can walk them through any history.
+//
+// FlushPolicy. A submit costs the GPU 8 to 13 us, a batched dispatch 2.3 (H200): batches pay. But a batch that is held
+// back while the GPU has nothing to do costs more than it saves. So: fewer than two submissions in flight, submit now,
+// for one runs and the next must stand ready behind it; otherwise record on, since the batch would only queue. That
+// makes the batch size follow the load by itself: single commands when the GPU is faster than the caller, large batches
+// when it is slower. The limits below end a batch that grows long even so.
+//
+// WaitPolicy. After a submit, a blocking wait returns after 48 to 53 us where polling the fence returns after 15 to 17:
+// a short wait is worth a spin, a long one is not, and nobody says beforehand which it is. The budget is learnt from
+// the waits before and counted in polls of about 0.06 us, because a clock can step.
+//
+// Memory: some words. Threads: unsafe, the owner locks (a lost update would cost time, never a wrong result).
+
+#ifndef HALIDE_VULKAN_FLUSH_H
+#define HALIDE_VULKAN_FLUSH_H
+
+#include "vulkan_base.h"
+
+namespace halide_vulkan {
+namespace {
+
+// HL_VK_FLUSH. "auto" is the rule above. "count" looks at the batch alone, never at what is in flight, so that the
+// number of submissions is the same in each run: for tests that count. "always" submits each command: for finding out
+// whether batching is to blame.
+enum class FlushMode : uint32_t { automatic,
+                                  count,
+                                  always };
+
+// False, and *out untouched, for a word that is none of the three.
+inline bool parse_flush_mode(const char *word, FlushMode *out) {
+    if (same_text(word, "auto")) *out = FlushMode::automatic;
+    else if (same_text(word, "count")) *out = FlushMode::count;
+    else if (same_text(word, "always")) *out = FlushMode::always;
+    else return false;
+    return true;
+}
+
+struct FlushOptions {
+    FlushMode mode = FlushMode::automatic;
+    // At 128 dispatches of 2.3 us a submit of 8 to 13 us is 3 to 4 % of its batch, and the descriptor sets and scalars
+    // that 16 submissions keep for reuse stay small. (16, the least that is asked for, would leave it at 26 %.)
+    uint32_t max_commands = 128;
+    // A quarter of the 64 MiB of staging: one batch fills it while three others drain.
+    uint64_t max_bytes = (uint64_t)16 << 20;
+    // At 2 ms a submit is below 1 % of its batch, so a longer one gains nothing; and the estimate may be wrong by a
+    // factor of 100 before the strictest watchdog (Windows: 2 s) is near.
+    uint64_t max_ns = 2000000;
+};
+
+class FlushPolicy {
+public:
+    struct Batch {
+        uint32_t commands = 0;
+        uint64_t bytes = 0;         // that its copies move through staging
+        uint64_t predicted_ns = 0;  // see predict()
+    };
+
+    constexpr FlushPolicy() = default;
+    constexpr explicit FlushPolicy(const FlushOptions &options)
+        : options(options) {}
+
+    bool should_submit(const Batch &batch, uint32_t submissions_in_flight) const {
+        if (batch.commands == 0) return false;
+        if (options.mode == FlushMode::always) return true;
+        if (batch.commands >= options.max_commands || batch.bytes >= options.max_bytes) return true;
+        if (options.mode == FlushMode::count) return false;
+        return submissions_in_flight < kKeepInFlight || batch.predicted_ns >= options.max_ns;
+    }
+
+    // Time that so many commands take on the GPU, as learnt; 0 when nothing is known yet.
+    uint64_t predict(uint32_t commands) const { return (uint64_t)commands * ns_per_command; }
+
+    // What a finished submission took. Half way up at once but only an eighth of the way down: too low an estimate
+    // makes a batch too long, too high a one merely submits it early. In mixed work the slow commands so count most.
+    void learn(uint32_t commands, uint64_t gpu_ns) {
+        if (commands == 0) return;
+        // 32 bits hold 4.2 s, more than any watchdog allows, and spare 32-bit targets a division routine.
+        const uint32_t sample = (uint32_t)min_of(gpu_ns, (uint64_t)0xffffffffu) / commands;
+        if (ns_per_command == 0) ns_per_command = sample;
+        else if (sample > ns_per_command) ns_per_command += (sample - ns_per_command + 1) / 2;
+        else ns_per_command -= (ns_per_command - sample) / 8;
+    }
+
+private:
+    // One that runs and one that is ready when it ends.
+    static constexpr uint32_t kKeepInFlight = 2;
+
+    FlushOptions options;
+    uint32_t ns_per_command = 0;
+};
+
+// One wait: poll at most polls() times, then block. Report finished_after(n) when the n-th poll saw the end, blocked()
+// when the budget ran out. A budget of 0 means: block at once.
+class WaitPolicy {
+public:
+    // Spinning is wrong on a CPU device and with one usable core: the spinner would take the core that does the work.
+    constexpr explicit WaitPolicy(bool can_spin = false)
+        : budget(can_spin ? kMost : 0) {}
+
+    uint32_t polls() const { return budget; }
+
+    // The budget rises at once to twice what was needed, and comes down by eighths.
+    void finished_after(uint32_t polls) {
+        if (budget == 0) return;
+        misses = 0;
+        const uint32_t wanted = polls >= (kMost - kLeast) / 2 ? kMost : 2 * polls + kLeast;
+        if (wanted > budget) budget = wanted;
+        else budget -= (budget - wanted) / 8;
+    }
+
+    // Spun in vain: half as long the next time. Every so often the whole budget is tried, or a budget that has become
+    // too small could never learn that the waits are short again.
+    void blocked() {
+        if (budget == 0) return;
+        misses++;
+        if ((misses & (kProbeEvery - 1)) == 0) budget = kMost;
+        else budget = max_of(budget / 2, (uint32_t)kLeast);
+    }
+
+private:
+    // About 61 us: what a blocking wait costs. To spin as long as the alternative costs at most doubles the wait,
+    // whatever comes; a wait for a small launch, 15 to 17 us, needs about 280.
+    static constexpr uint32_t kMost = 1024;
+    // About 4 us: finds work that is all but done, and is lost in the noise of a wait that blocks.
+    static constexpr uint32_t kLeast = 64;
+    // With it, spinning in vain averages (61 + 31 + 15 + 8 + 4 * 4) / 8 = 16 us per wait that blocks anyway.
+    static constexpr uint32_t kProbeEvery = 8;
+
+    uint32_t budget;
+    uint32_t misses = 0;
+};
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_FLUSH_H

@@ -1,0 +1,194 @@
+// vulkan_gpu.h: one VkDevice and its queue as everything below uses it, and buffers with memory of their own.
+//
+// The latch: VK_ERROR_DEVICE_LOST ends a device. The first cause is kept with the call that met it, and every later call
+// returns it without asking the driver again, until device_release.
+//
+// Thread rule: the owner's lock (vulkan_device.h) guards everything but the tables and limits, which never change.
+
+#ifndef HALIDE_VULKAN_GPU_H
+#define HALIDE_VULKAN_GPU_H
+
+#include "vulkan_instance.h"
+
+namespace halide_vulkan {
+namespace {
+
+// The debug flavour says what is made and destroyed; Halide's object lifetime tests count these lines. One of the counted
+// words per line, and none of them anywhere else.
+#ifdef DEBUG_RUNTIME
+inline void trace(const char *what, uint64_t value = 0) {
+    char line[256];
+    Text text(line, sizeof(line));
+    text << what << " ";
+    text.hex(value) << "\n";
+    halide_print(nullptr, line);
+}
+#else
+inline void trace(const char *, uint64_t = 0) {}
+#endif
+
+// A non-dispatchable handle as a number: a pointer on 64-bit targets, already a number on 32-bit ones.
+template<typename H>
+inline uint64_t handle_number(H handle) { return (uint64_t)handle; }
+
+struct Gpu {
+    VkInstance instance;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    VkQueue queue;
+    uint32_t family;
+    const VkAllocationCallbacks *callbacks;
+    DeviceFunctions vk;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    NumberOptions options;
+    AllocConfig alloc_config;
+    bool can_spin;
+    bool lost;
+    char lost_message[448];
+
+    const VkPhysicalDeviceLimits &limits() const { return properties.limits; }
+};
+
+// Reports a failed call, and latches the loss of the device.
+inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result, int code = kGenericError) {
+    if (result == VK_ERROR_DEVICE_LOST && !gpu.lost) {
+        gpu.lost = true;
+        Text(gpu.lost_message, sizeof(gpu.lost_message)) << "the device was lost in " << call << "; halide_device_release starts afresh";
+    }
+    return call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
+}
+
+inline bool check_not_lost(Gpu &gpu, Failure &failure) {
+    if (!gpu.lost) return true;
+    failure.because(kGpuDeviceError) << "Vulkan: " << gpu.lost_message;
+    return false;
+}
+
+// A buffer that owns its memory.
+struct OwnedBuffer {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint8_t *mapped;  // null when the CPU cannot see it
+    uint64_t size;
+    uint32_t type;
+    bool coherent;
+    bool cached;
+};
+
+constexpr VkBufferUsageFlags kTransferUsage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+
+inline void destroy_buffer(Gpu &gpu, OwnedBuffer &b) {
+    if (b.buffer) gpu.vk.vkDestroyBuffer(gpu.device, b.buffer, gpu.callbacks);
+    if (b.memory) gpu.vk.vkFreeMemory(gpu.device, b.memory, gpu.callbacks);  // unmaps
+    b = {};
+}
+
+// A buffer without memory yet, to learn what the device asks of such buffers.
+inline VkResult create_bare_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags usage, VkBuffer *buffer,
+                                   VkMemoryRequirements *needs) {
+    VkBufferCreateInfo info = {};
+    info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+    info.size = size;
+    info.usage = usage;
+    info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
+    const VkResult result = gpu.vk.vkCreateBuffer(gpu.device, &info, gpu.callbacks, buffer);
+    if (result == VK_SUCCESS) gpu.vk.vkGetBufferMemoryRequirements(gpu.device, *buffer, needs);
+    return result;
+}
+
+// Tries the memory types in order until one works. Where the CPU can see the memory it is mapped for good (on 32-bit
+// targets only if asked: address space is scarce there). On failure nothing is left behind.
+inline bool create_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags usage, const MemoryOrder &order, bool must_map,
+                          const char *purpose, OwnedBuffer &out, Failure &failure) {
+    out = {};
+    VkMemoryRequirements needs;
+    VkResult result = create_bare_buffer(gpu, size, usage, &out.buffer, &needs);
+    const char *call = "vkCreateBuffer";
+    if (result == VK_SUCCESS) {
+        result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+        call = "vkAllocateMemory";
+        for (uint32_t i = 0; i < order.count && result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST; i++) {
+            if (!(needs.memoryTypeBits & (1u << order.types[i]))) continue;
+            VkMemoryAllocateInfo info = {};
+            info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+            info.allocationSize = needs.size;
+            info.memoryTypeIndex = order.types[i];
+            out.type = order.types[i];
+            result = gpu.vk.vkAllocateMemory(gpu.device, &info, gpu.callbacks, &out.memory);
+        }
+    }
+    if (result == VK_SUCCESS) {
+        call = "vkBindBufferMemory";
+        result = gpu.vk.vkBindBufferMemory(gpu.device, out.buffer, out.memory, 0);
+    }
+    if (result == VK_SUCCESS) {
+        const VkMemoryPropertyFlags flags = gpu.memory.memoryTypes[out.type].propertyFlags;
+        out.size = size;
+        out.coherent = (flags & kCoherent) != 0;
+        out.cached = (flags & kCached) != 0;
+        if ((flags & kVisible) && (must_map || sizeof(void *) == 8)) {
+            void *mapped = nullptr;
+            call = "vkMapMemory";
+            result = gpu.vk.vkMapMemory(gpu.device, out.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+            if (result == VK_SUCCESS) out.mapped = (uint8_t *)mapped;
+            // What need not be mapped works without: it is only slower to reach.
+            if (!must_map && result != VK_ERROR_DEVICE_LOST) result = VK_SUCCESS;
+        }
+    }
+    if (result == VK_SUCCESS) return true;
+    destroy_buffer(gpu, out);
+    gpu_failed(gpu, failure, call, result) << ": asked for " << size << " bytes for " << purpose;
+    return false;
+}
+
+// Before the GPU reads what the CPU wrote, and before the CPU reads what the GPU wrote; nothing to do where memory is
+// coherent. Ranges are widened to the device's atom, which neighbours never share (region_alignment).
+inline VkMappedMemoryRange mapped_range(const Gpu &gpu, const OwnedBuffer &b, uint64_t offset, uint64_t bytes) {
+    const uint64_t atom = max_of<uint64_t>(1, gpu.limits().nonCoherentAtomSize);
+    VkMappedMemoryRange range = {};
+    range.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE;
+    range.memory = b.memory;
+    range.offset = align_down(offset, atom);
+    range.size = align_up(offset + bytes, atom) - range.offset;
+    if (range.offset + range.size >= b.size) range.size = VK_WHOLE_SIZE;
+    return range;
+}
+inline bool flush_written(Gpu &gpu, const OwnedBuffer &b, uint64_t offset, uint64_t bytes, Failure &failure) {
+    if (b.coherent || bytes == 0) return true;
+    const VkMappedMemoryRange range = mapped_range(gpu, b, offset, bytes);
+    const VkResult result = gpu.vk.vkFlushMappedMemoryRanges(gpu.device, 1, &range);
+    if (result == VK_SUCCESS) return true;
+    gpu_failed(gpu, failure, "vkFlushMappedMemoryRanges", result);
+    return false;
+}
+inline bool invalidate_before_read(Gpu &gpu, const OwnedBuffer &b, uint64_t offset, uint64_t bytes, Failure &failure) {
+    if (b.coherent || bytes == 0) return true;
+    const VkMappedMemoryRange range = mapped_range(gpu, b, offset, bytes);
+    const VkResult result = gpu.vk.vkInvalidateMappedMemoryRanges(gpu.device, 1, &range);
+    if (result == VK_SUCCESS) return true;
+    gpu_failed(gpu, failure, "vkInvalidateMappedMemoryRanges", result);
+    return false;
+}
+
+// Whether a thread of this process may spin while the device works: not on a CPU device, which needs the core itself, and
+// not with one usable core. sched_getaffinity is glibc's and bionic's; where it is missing, one core is assumed only
+// when Halide says so.
+inline bool spinning_pays(const Gpu &gpu) {
+    if (!gpu.options.spin || gpu.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) return false;
+    typedef int (*GetAffinity)(int, size_t, void *);
+    const GetAffinity get_affinity = (GetAffinity)halide_get_symbol("sched_getaffinity");
+    if (!get_affinity) return true;
+    uint64_t mask[16] = {};  // 1024 processors, the size of glibc's own cpu_set_t
+    if (get_affinity(0, sizeof(mask), mask) < 0) return true;
+    int cores = 0;
+    for (uint64_t word : mask) {
+        for (; word; word &= word - 1) cores++;
+    }
+    return cores > 1;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_GPU_H

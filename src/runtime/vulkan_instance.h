@@ -1,0 +1,330 @@
+// vulkan_instance.h: makes an instance, looks at its devices, and makes the device that the plan chose.
+//
+// Used twice: for the runtime's own context, and for a short-lived look at the machine (compute_capability). Nothing is
+// required of the driver beyond Vulkan 1.0: extensions are switched on where they are offered, by API version.
+//
+// Ownership: what create_* makes is destroyed by destroy_* of the same name. Thread rule: unsafe, the context locks.
+
+#ifndef HALIDE_VULKAN_INSTANCE_H
+#define HALIDE_VULKAN_INSTANCE_H
+
+#include "vulkan_functions.h"
+#include "vulkan_options.h"
+#include "vulkan_plan.h"
+
+namespace halide_vulkan {
+namespace {
+
+struct Instance {
+    GlobalFunctions global;
+    InstanceFunctions vk;
+    VkInstance instance;
+    VkDebugUtilsMessengerEXT messenger;
+    uint32_t api_version;  // what was asked for: the newest we know that the loader knows too
+};
+
+VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                                   const VkDebugUtilsMessengerCallbackDataEXT *data, void *) {
+    char line[1024];
+    Text(line, sizeof(line)) << "Vulkan: " << (data && data->pMessage ? data->pMessage : "(no message)") << "\n";
+    halide_print(nullptr, line);
+    return VK_FALSE;
+}
+
+// A list of names, split in place.
+struct NameList {
+    char storage[1024];
+    const char *names[32];
+    uint32_t count;
+};
+
+inline void split_names(const char *text, NameList &out) {
+    out.count = 0;
+    size_t n = 0;
+    while (text[n] && n + 1 < sizeof(out.storage)) {
+        out.storage[n] = text[n];
+        n++;
+    }
+    out.storage[n] = 0;
+    char *start = out.storage;
+    for (size_t i = 0; i <= n; i++) {
+        // A ':' would also part "C:\..." but layer and extension names hold neither.
+        if (i < n && out.storage[i] != ':' && out.storage[i] != ';' && out.storage[i] != ',') continue;
+        out.storage[i] = 0;
+        if (*start && out.count < 32) out.names[out.count++] = start;
+        start = out.storage + i + 1;
+    }
+}
+
+inline bool has_extension(const Array<VkExtensionProperties> &offered, const char *name) {
+    for (const VkExtensionProperties &e : offered) {
+        if (same_text(e.extensionName, name)) return true;
+    }
+    return false;
+}
+
+// Fills an Array with an enumeration that may grow between its two calls.
+template<typename T, typename Enumerate>
+inline VkResult enumerate_into(Array<T> &out, Enumerate enumerate) {
+    for (;;) {
+        uint32_t count = 0;
+        VkResult result = enumerate(&count, (T *)nullptr);
+        if (result != VK_SUCCESS) return result;
+        if (!out.resize(count)) return VK_ERROR_OUT_OF_HOST_MEMORY;
+        if (count == 0) return VK_SUCCESS;
+        result = enumerate(&count, out.data());
+        if (result == VK_INCOMPLETE) continue;
+        if (result == VK_SUCCESS) out.resize(count);
+        return result;
+    }
+}
+
+inline bool check_layers(Instance &in, const NameList &wanted, Failure &failure) {
+    if (wanted.count == 0) return true;
+    Array<VkLayerProperties> offered;
+    const VkResult result = enumerate_into(
+        offered, [&](uint32_t *n, VkLayerProperties *p) { return in.global.vkEnumerateInstanceLayerProperties(n, p); });
+    bool good = result == VK_SUCCESS;
+    if (!good) call_failed(failure, "vkEnumerateInstanceLayerProperties", result);
+    for (uint32_t i = 0; good && i < wanted.count; i++) {
+        for (const VkLayerProperties &layer : offered) {
+            good = same_text(layer.layerName, wanted.names[i]);
+            if (good) break;
+        }
+        if (offered.empty()) good = false;
+        if (good) continue;
+        Text text = failure.because(kGenericError);
+        text << "Vulkan: layer '" << wanted.names[i] << "' (HL_VK_LAYERS, VK_INSTANCE_LAYERS) is not installed; " << (uint64_t)offered.size()
+             << " are:";
+        for (const VkLayerProperties &layer : offered) text << " " << layer.layerName;
+    }
+    offered.release();
+    return good;
+}
+
+inline void destroy_instance(Instance &in, const VkAllocationCallbacks *callbacks) {
+    if (!in.instance) return;
+    if (in.messenger) in.vk.vkDestroyDebugUtilsMessengerEXT(in.instance, in.messenger, callbacks);
+    in.vk.vkDestroyInstance(in.instance, callbacks);
+    in.instance = nullptr;
+    in.messenger = VK_NULL_HANDLE;
+}
+
+inline bool create_instance(void *user_context, const VkAllocationCallbacks *callbacks, Instance &in, Failure &failure) {
+    if (!load_global_functions(user_context, in.global, failure)) return false;
+
+    NameList layers, wanted_extensions;
+    split_names(halide_vulkan_get_layer_names(user_context), layers);
+    split_names(halide_vulkan_get_extension_names(user_context), wanted_extensions);
+    if (!check_layers(in, layers, failure)) return false;
+
+    Array<VkExtensionProperties> offered;
+    VkResult result = enumerate_into(offered, [&](uint32_t *n, VkExtensionProperties *p) {
+        return in.global.vkEnumerateInstanceExtensionProperties(nullptr, n, p);
+    });
+    if (result != VK_SUCCESS) {
+        offered.release();
+        call_failed(failure, "vkEnumerateInstanceExtensionProperties", result);
+        return false;
+    }
+    uint32_t loader_version = VK_API_VERSION_1_0;
+    if (in.global.vkEnumerateInstanceVersion) in.global.vkEnumerateInstanceVersion(&loader_version);
+    in.api_version = loader_version < VK_API_VERSION_1_1 ? VK_API_VERSION_1_0 : min_of<uint32_t>(VK_API_VERSION_1_3, VK_MAKE_API_VERSION(0, 1, VK_API_VERSION_MINOR(loader_version), 0));
+
+    const char *extensions[36];
+    uint32_t extension_count = 0;
+    VkInstanceCreateFlags flags = 0;
+    if (in.api_version < VK_API_VERSION_1_1 && has_extension(offered, VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME)) {
+        extensions[extension_count++] = VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME;
+    }
+    if (has_extension(offered, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) {
+        extensions[extension_count++] = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;
+        flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
+    }
+    // Layers speak through the debug messenger; without layers nobody would, and drivers take a slower path with it.
+    bool debug_utils = layers.count > 0;
+#ifdef DEBUG_RUNTIME
+    debug_utils = true;
+#endif
+    debug_utils = debug_utils && has_extension(offered, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+    if (debug_utils) extensions[extension_count++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    for (uint32_t i = 0; i < wanted_extensions.count; i++) {
+        if (has_extension(offered, wanted_extensions.names[i])) extensions[extension_count++] = wanted_extensions.names[i];
+    }
+    offered.release();
+
+    VkApplicationInfo application = {};
+    application.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
+    application.pApplicationName = "Halide";
+    application.pEngineName = "Halide";
+    application.apiVersion = in.api_version;
+    VkInstanceCreateInfo info = {};
+    info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
+    info.flags = flags;
+    info.pApplicationInfo = &application;
+    info.enabledLayerCount = layers.count;
+    info.ppEnabledLayerNames = layers.names;
+    info.enabledExtensionCount = extension_count;
+    info.ppEnabledExtensionNames = extensions;
+    result = in.global.vkCreateInstance(&info, callbacks, &in.instance);
+    if (result != VK_SUCCESS) {
+        in.instance = nullptr;
+        call_failed(failure, "vkCreateInstance", result)
+            << (result == VK_ERROR_INCOMPATIBLE_DRIVER ? ": the loader works, but no driver is installed" : "");
+        return false;
+    }
+    if (!load_instance_functions(in.global.vkGetInstanceProcAddr, in.instance, in.vk, failure)) {
+        PFN_vkDestroyInstance destroy = (PFN_vkDestroyInstance)in.global.vkGetInstanceProcAddr(in.instance, "vkDestroyInstance");
+        if (destroy) destroy(in.instance, callbacks);
+        in.instance = nullptr;
+        return false;
+    }
+    if (debug_utils && in.vk.vkCreateDebugUtilsMessengerEXT && in.vk.vkDestroyDebugUtilsMessengerEXT) {
+        VkDebugUtilsMessengerCreateInfoEXT messenger = {};
+        messenger.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT;
+        messenger.messageSeverity =
+            VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+        messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT |
+                                VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT;
+        messenger.pfnUserCallback = print_debug_message;
+        // Not worth failing for: without it, messages are lost and nothing else.
+        if (in.vk.vkCreateDebugUtilsMessengerEXT(in.instance, &messenger, callbacks, &in.messenger) != VK_SUCCESS) {
+            in.messenger = VK_NULL_HANDLE;
+        }
+    }
+    return true;
+}
+
+inline void describe_device(const InstanceFunctions &vk, VkPhysicalDevice device, DeviceOffer &offer) {
+    vk.vkGetPhysicalDeviceProperties(device, &offer.properties);
+    vk.vkGetPhysicalDeviceMemoryProperties(device, &offer.memory);
+    offer.family_count = kMaxFamilies;
+    vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &offer.family_count, offer.families);
+}
+
+// Describes every device of the instance and picks one. Returns its handle, with its description in `offer`.
+inline VkPhysicalDevice choose_device(void *user_context, Instance &in, DeviceOffer &offer, Failure &failure) {
+    const char *wish_text = halide_vulkan_get_device_type(user_context);
+    DeviceWish wish = DeviceWish::any;
+    if (!parse_device_wish(wish_text, wish, failure)) return nullptr;
+
+    Array<VkPhysicalDevice> devices;
+    Array<DeviceOffer> offers;
+    VkPhysicalDevice chosen = nullptr;
+    const VkResult result = enumerate_into(
+        devices, [&](uint32_t *n, VkPhysicalDevice *p) { return in.vk.vkEnumeratePhysicalDevices(in.instance, n, p); });
+    if (result != VK_SUCCESS) {
+        call_failed(failure, "vkEnumeratePhysicalDevices", result);
+    } else if (!offers.resize(devices.size())) {
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size() << " devices";
+    } else {
+        for (size_t i = 0; i < devices.size(); i++) describe_device(in.vk, devices[i], offers[i]);
+        const uint32_t index = pick_device(offers.data(), (uint32_t)offers.size(), wish, wish_text, failure);
+        if (index != kNoIndex) {
+            chosen = devices[index];
+            offer = offers[index];
+        }
+    }
+    devices.release();
+    offers.release();
+    return chosen;
+}
+
+// The features kernels may need, asked for only where the device has them. robustBufferAccess stays off: it makes every
+// access of a kernel slower, and Halide's bounds are checked before the launch.
+struct FeatureChain {
+    VkPhysicalDeviceFeatures2 features;
+    VkPhysicalDevice16BitStorageFeatures storage16;
+    VkPhysicalDevice8BitStorageFeatures storage8;
+    VkPhysicalDeviceShaderFloat16Int8Features small;
+    VkPhysicalDeviceShaderAtomicInt64Features atomics;
+    const char *extensions[8];
+    uint32_t extension_count;
+    bool chained;  // the device can be asked through Features2
+};
+
+inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t device_version, FeatureChain &chain,
+                          Failure &failure) {
+    chain = {};
+    Array<VkExtensionProperties> offered;
+    const VkResult result = enumerate_into(offered, [&](uint32_t *n, VkExtensionProperties *p) {
+        return in.vk.vkEnumerateDeviceExtensionProperties(device, nullptr, n, p);
+    });
+    if (result != VK_SUCCESS) {
+        offered.release();
+        call_failed(failure, "vkEnumerateDeviceExtensionProperties", result);
+        return false;
+    }
+    PFN_vkGetPhysicalDeviceFeatures2 ask = in.api_version >= VK_API_VERSION_1_1 && device_version >= VK_API_VERSION_1_1 ? in.vk.vkGetPhysicalDeviceFeatures2
+                                                                                                                       : nullptr;
+    if (!ask) ask = in.vk.vkGetPhysicalDeviceFeatures2KHR;
+    chain.chained = ask != nullptr;
+    chain.features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+    chain.storage16.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES;
+    chain.storage8.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES;
+    chain.small.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES;
+    chain.atomics.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_INT64_FEATURES;
+
+    void **tail = &chain.features.pNext;
+    // Switches the extension on if it is not yet core and is offered; true when its feature struct may be chained.
+    auto use = [&](const char *name, uint32_t core_since) {
+        if (device_version >= core_since) return true;
+        if (!has_extension(offered, name)) return false;
+        chain.extensions[chain.extension_count++] = name;
+        return true;
+    };
+    auto link = [&](auto &item) {
+        *tail = &item;
+        tail = &item.pNext;
+    };
+    const bool storage_class = use(VK_KHR_STORAGE_BUFFER_STORAGE_CLASS_EXTENSION_NAME, VK_API_VERSION_1_1);
+    if (chain.chained) {
+        if (storage_class && use(VK_KHR_16BIT_STORAGE_EXTENSION_NAME, VK_API_VERSION_1_1)) link(chain.storage16);
+        if (storage_class && use(VK_KHR_8BIT_STORAGE_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.storage8);
+        if (use(VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.small);
+        if (use(VK_KHR_SHADER_ATOMIC_INT64_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.atomics);
+        ask(device, &chain.features);
+    } else {
+        in.vk.vkGetPhysicalDeviceFeatures(device, &chain.features.features);
+    }
+    if (has_extension(offered, "VK_KHR_portability_subset")) chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
+    chain.features.features.robustBufferAccess = VK_FALSE;
+    offered.release();
+    return true;
+}
+
+inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, const DeviceOffer &offer, uint32_t family,
+                              const VkAllocationCallbacks *callbacks, Failure &failure) {
+    FeatureChain chain;
+    const uint32_t version = min_of(offer.properties.apiVersion, in.api_version);
+    if (!fill_features(in, physical, version, chain, failure)) return nullptr;
+    const float priority = 1.0f;
+    VkDeviceQueueCreateInfo queue = {};
+    queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
+    queue.queueFamilyIndex = family;
+    queue.queueCount = 1;
+    queue.pQueuePriorities = &priority;
+    VkDeviceCreateInfo info = {};
+    info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
+    info.queueCreateInfoCount = 1;
+    info.pQueueCreateInfos = &queue;
+    info.enabledExtensionCount = chain.extension_count;
+    info.ppEnabledExtensionNames = chain.extensions;
+    if (chain.chained) {
+        info.pNext = &chain.features;
+    } else {
+        info.pEnabledFeatures = &chain.features.features;
+    }
+    VkDevice device = nullptr;
+    const VkResult result = in.vk.vkCreateDevice(physical, &info, callbacks, &device);
+    if (result != VK_SUCCESS) {
+        call_failed(failure, "vkCreateDevice", result) << " on " << offer.properties.deviceName;
+        return nullptr;
+    }
+    return device;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_INSTANCE_H

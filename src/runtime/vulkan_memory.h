@@ -1,0 +1,320 @@
+// vulkan_memory.h: device memory: blocks, and the regions that buffers live in.
+//
+// A block is one VkDeviceMemory with one VkBuffer over it. A region is an offset and a size in a block, so giving out,
+// splitting and joining regions makes and destroys nothing, whatever the GPU is doing. A freed region may be given out
+// again at once: later work is ordered behind earlier work by the queue and the hazard tracker. Only the CPU must wait:
+// it may touch a region directly when last_use <= completed.
+//
+// Blocks grow with use (16 MiB, doubling to 256 MiB): an allocation of 64 MiB costs 1.5 ms on an H200, a region nothing.
+// A request over half a block gets one of its own size. Blocks that hold no region are kept for the next request until
+// halide_vulkan_release_unused_device_allocations, a shortage, or a free while reuse is off.
+//
+// Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region may
+// also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
+//
+// Every allocation obeys HL_VK_ALLOC_CONFIG, and an error names what was asked and the limit that refused it.
+//
+// Thread rule: unsafe, the device's lock.
+
+#ifndef HALIDE_VULKAN_MEMORY_H
+#define HALIDE_VULKAN_MEMORY_H
+
+#include "vulkan_ranges.h"
+#include "vulkan_submission.h"
+
+namespace halide_vulkan {
+namespace {
+
+constexpr uint64_t kFirstBlock = 16ull << 20;
+constexpr uint64_t kLargestGrownBlock = 256ull << 20;
+constexpr uint64_t kMiB = 1ull << 20;
+
+constexpr VkBufferUsageFlags kRegionUsage = kTransferUsage | VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
+
+struct Block {
+    OwnedBuffer buffer;
+    uint32_t first_range;  // names the block's first range while the block lives
+    bool live;
+};
+
+struct Region {
+    VkBuffer buffer;   // the block's, or the application's
+    VkBuffer alias;    // a buffer over this region alone, for the application; null until asked for
+    uint64_t offset;   // in it, bytes
+    uint64_t size;     // usable bytes, a multiple of the alignment unless wrapped
+    uint64_t last_write;  // epoch of the newest submission that writes it; see Submissions::was_lost
+    uint64_t last_use;    // wrapped regions only: others have it in Ranges
+    uint32_t memory;   // names the memory to the hazard tracker: regions of one block share it
+    uint32_t range;    // Ranges::kNone when wrapped
+    uint32_t references;  // 0: this record is unused
+    uint32_t next_unused;
+};
+
+class Memory {
+public:
+    Ranges ranges;
+    uint64_t alignment;
+    uint64_t reserved_bytes;  // in blocks
+
+    bool create(Gpu &gpu, Failure &failure) {
+        VkBuffer probe = VK_NULL_HANDLE;
+        VkMemoryRequirements needs;
+        const VkResult result = create_bare_buffer(gpu, 256, kRegionUsage, &probe, &needs);
+        if (result != VK_SUCCESS) {
+            gpu_failed(gpu, failure, "vkCreateBuffer", result);
+            return false;
+        }
+        gpu.vk.vkDestroyBuffer(gpu.device, probe, gpu.callbacks);
+        alignment = region_alignment(gpu.limits(), needs.alignment, gpu.alloc_config.multiple);
+        ranges.init(alignment);
+        plan_buffer_memory(gpu.memory, order);
+        unused_region = kNoIndex;
+        next_wrapped_memory = kFirstWrappedMemory;
+        return true;
+    }
+
+    Region &region(uint32_t id) { return regions[id]; }
+    uint64_t last_use(const Region &r) const { return r.range == Ranges::kNone ? r.last_use : ranges.last_use(r.range); }
+    void touch(Region &r, uint64_t epoch, bool write) {
+        if (r.range == Ranges::kNone) r.last_use = max_of(r.last_use, epoch);
+        else ranges.touch(r.range, epoch);
+        if (write) r.last_write = epoch;
+    }
+    // Where the CPU sees the region's bytes; null when it cannot.
+    uint8_t *mapped(const Region &r) const {
+        if (r.range == Ranges::kNone) return nullptr;
+        const OwnedBuffer &b = blocks[ranges.block(r.range)].buffer;
+        return b.mapped && b.coherent ? b.mapped + r.offset : nullptr;
+    }
+
+    // The same where the CPU also reads at full speed.
+    const uint8_t *mapped_for_reading(const Region &r) const {
+        if (r.range == Ranges::kNone || !blocks[ranges.block(r.range)].buffer.cached) return nullptr;
+        return mapped(r);
+    }
+
+    // A region of at least `bytes` with one reference, or kNoIndex. When memory is short, *wait_for is the epoch whose
+    // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
+    uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
+
+    // For an application's buffer.
+    uint32_t wrap(VkBuffer buffer, uint64_t size, Failure &failure) {
+        const uint32_t id = take_region();
+        if (id == kNoIndex) {
+            failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
+            return kNoIndex;
+        }
+        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, 0, 0, next_wrapped_memory++, Ranges::kNone, 1, kNoIndex};
+        return id;
+    }
+
+    void add_reference(uint32_t id) { regions[id].references++; }
+    // Gives the region back when the last reference goes. True when it went.
+    bool drop_reference(Deferred &deferred, uint32_t id) {
+        Region &r = regions[id];
+        if (--r.references > 0) return false;
+        // An alias may still be named by the application's own work up to the last use that we know of; when host memory
+        // for the queue is out, it stays until the device goes.
+        if (r.alias && !deferred.push(Dying::buffer, handle_number(r.alias), last_use(r))) return false;
+        r.alias = VK_NULL_HANDLE;
+        if (r.range != Ranges::kNone) {
+            trace("Vulkan: Released memory for device region", r.offset);
+            ranges.free(r.range);
+        }
+        r.next_unused = unused_region;
+        unused_region = id;
+        return true;
+    }
+
+    // See vulkan_buffers.h. Null with the reason in failure.
+    VkBuffer native_buffer(Gpu &gpu, uint32_t id, uint64_t origin, Failure &failure) {
+        Region &r = regions[id];
+        if (r.range == Ranges::kNone) return r.buffer;
+        if (origin != 0) {
+            failure.because(kUnimplemented) << "Vulkan: a crop that begins at byte " << origin << " of its allocation has no VkBuffer of its own";
+            return VK_NULL_HANDLE;
+        }
+        if (r.alias) return r.alias;
+        VkMemoryRequirements needs;
+        VkResult result = create_bare_buffer(gpu, r.size, kRegionUsage, &r.alias, &needs);
+        if (result == VK_SUCCESS) {
+            result = gpu.vk.vkBindBufferMemory(gpu.device, r.alias, blocks[ranges.block(r.range)].buffer.memory, r.offset);
+            if (result != VK_SUCCESS) gpu.vk.vkDestroyBuffer(gpu.device, r.alias, gpu.callbacks);
+        }
+        if (result == VK_SUCCESS) return r.alias;
+        r.alias = VK_NULL_HANDLE;
+        gpu_failed(gpu, failure, "vkCreateBuffer", result) << ": an alias of " << r.size << " bytes was asked for";
+        return VK_NULL_HANDLE;
+    }
+
+    // Destroys blocks that hold no region and that the GPU is done with. Returns how many bytes went.
+    uint64_t trim(Gpu &gpu, uint64_t completed) {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < blocks.size(); i++) {
+            Block &b = blocks[i];
+            if (!b.live || !ranges.block_is_free(b.first_range) || ranges.last_use(b.first_range) > completed) continue;
+            ranges.remove_block(b.first_range);
+            bytes += b.buffer.size;
+            destroy_block(gpu, b);
+        }
+        return bytes;
+    }
+    // The newest epoch that an empty block waits for; 0 when none does.
+    uint64_t empty_blocks_last_use() const {
+        uint64_t newest = 0;
+        for (const Block &b : blocks) {
+            if (b.live && ranges.block_is_free(b.first_range)) newest = max_of(newest, ranges.last_use(b.first_range));
+        }
+        return newest;
+    }
+
+    void destroy(Gpu &gpu) {
+        for (Region &r : regions) {
+            if (r.alias) gpu.vk.vkDestroyBuffer(gpu.device, r.alias, gpu.callbacks);
+            if (r.references && r.range != Ranges::kNone) trace("Vulkan: Released memory for device region", r.offset);
+        }
+        for (Block &b : blocks) {
+            if (b.live) destroy_block(gpu, b);
+        }
+        blocks.release();
+        regions.release();
+        ranges.release();
+    }
+
+private:
+    // Hazard names of wrapped buffers start above every block index (a device allows some thousand allocations).
+    static constexpr uint32_t kFirstWrappedMemory = 1u << 24;
+
+    Array<Block> blocks;
+    Array<Region> regions;
+    MemoryOrder order;
+    uint32_t unused_region;
+    uint32_t live_blocks;
+    uint32_t next_wrapped_memory;
+
+    uint32_t take_region() {
+        if (unused_region != kNoIndex) {
+            const uint32_t id = unused_region;
+            unused_region = regions[id].next_unused;
+            return id;
+        }
+        Region fresh = {};
+        return regions.push(fresh) ? (uint32_t)regions.size() - 1 : kNoIndex;
+    }
+
+    void destroy_block(Gpu &gpu, Block &b) {
+        trace("vkDestroyBuffer: Destroyed buffer for device region", handle_number(b.buffer.buffer));
+        reserved_bytes -= b.buffer.size;
+        live_blocks--;
+        destroy_buffer(gpu, b.buffer);
+        b.live = false;
+    }
+
+    bool within_config(const AllocConfig &config, uint64_t bytes, Failure &failure) const {
+        if (config.max_blocks && live_blocks >= config.max_blocks) {
+            failure.because(kOutOfMemory) << "Vulkan: another memory block of " << bytes << " bytes would be number " << (live_blocks + 1)
+                                          << "; HL_VK_ALLOC_CONFIG allows " << config.max_blocks;
+            return false;
+        }
+        if (config.max_block_bytes && bytes > config.max_block_bytes) {
+            failure.because(kOutOfMemory) << "Vulkan: a memory block of " << bytes << " bytes is over the " << config.max_block_bytes
+                                          << " that HL_VK_ALLOC_CONFIG allows";
+            return false;
+        }
+        if (config.pool_bytes && reserved_bytes + bytes > config.pool_bytes) {
+            failure.because(kOutOfMemory) << "Vulkan: a memory block of " << bytes << " bytes beside the " << reserved_bytes
+                                          << " held is over the " << config.pool_bytes << " that HL_VK_ALLOC_CONFIG allows";
+            return false;
+        }
+        return true;
+    }
+
+    bool add_block(Gpu &gpu, uint64_t bytes, Failure &failure);
+    bool add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure);
+};
+
+inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
+    if (!within_config(gpu.alloc_config, bytes, failure)) return false;
+    uint32_t index = 0;
+    while (index < blocks.size() && blocks[index].live) index++;
+    Block fresh = {};
+    if (index == blocks.size() && !blocks.push(fresh)) {
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory for a block record";
+        return false;
+    }
+    Block &b = blocks[index];
+    if (!create_buffer(gpu, bytes, kRegionUsage, order, false, "a memory block", b.buffer, failure)) return false;
+    b.first_range = ranges.add_block(index, bytes);
+    if (b.first_range == Ranges::kNone) {
+        destroy_buffer(gpu, b.buffer);
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory for the ranges of a block";
+        return false;
+    }
+    trace("vkCreateBuffer: Created buffer for device region", handle_number(b.buffer.buffer));
+    b.live = true;
+    live_blocks++;
+    reserved_bytes += bytes;
+    return true;
+}
+
+// A block that a region of `bytes` fits in: first of the size that use so far suggests, then of just the size needed.
+inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
+    const AllocConfig &config = gpu.alloc_config;
+    uint64_t wanted = config.min_block_bytes ? config.min_block_bytes
+                                             : min_of(kLargestGrownBlock, max_of(kFirstBlock, align_up(reserved_bytes, kMiB)));
+    if (config.max_block_bytes) wanted = min_of(wanted, config.max_block_bytes);
+    if (config.pool_bytes && reserved_bytes < config.pool_bytes) wanted = min_of(wanted, config.pool_bytes - reserved_bytes);
+    wanted = align_down(wanted, alignment);
+    if (bytes <= wanted / 2 || (config.min_block_bytes && bytes <= wanted)) {
+        Failure ignored;
+        if (add_block(gpu, wanted, ignored)) return true;
+        if (gpu.lost) {
+            failure.because(ignored.code) << ignored.message;
+            return false;
+        }
+    }
+    return add_block(gpu, bytes, failure);
+}
+
+inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure) {
+    *wait_for = 0;
+    const uint64_t size = align_up(max_of<uint64_t>(bytes, 1), alignment);
+    const uint32_t id = take_region();
+    if (id == kNoIndex) {
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
+        return kNoIndex;
+    }
+    uint32_t range = ranges.allocate(size);
+    if (range == Ranges::kNone) {
+        Failure first;
+        bool added = add_block_for(gpu, size, first);
+        // Memory is short: what lies idle goes, then what waits for the GPU.
+        if (!added && !gpu.lost && trim(gpu, completed) > 0) {
+            Failure again;
+            added = add_block_for(gpu, size, again);
+        }
+        if (added) range = ranges.allocate(size);
+        if (range == Ranges::kNone) {
+            regions[id].next_unused = unused_region;
+            unused_region = id;
+            const uint64_t waiting = empty_blocks_last_use();
+            if (!added && !gpu.lost && waiting > completed) {
+                *wait_for = waiting;
+            } else {
+                failure.because(first.failed() ? first.code : (int)kOutOfMemory)
+                    << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes() << " in use, "
+                    << reserved_bytes << " held): " << (first.failed() ? first.message : "out of host memory");
+            }
+            return kNoIndex;
+        }
+    }
+    regions[id] = {blocks[ranges.block(range)].buffer.buffer, VK_NULL_HANDLE, ranges.offset(range), ranges.size(range), 0, 0,
+                   ranges.block(range), range, 1, kNoIndex};
+    trace("Vulkan: Reserved memory for device region", ranges.offset(range));
+    return id;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_MEMORY_H

@@ -1,0 +1,225 @@
+// vulkan_plan.h: from what a machine offers to what this runtime uses. [pure]
+//
+// Problem: the choice of device, queue family and memory types is where drivers differ most, and where a mistake shows
+// only on somebody else's machine. So the choice is a function of a snapshot: vulkan_context.h fills a DeviceOffer by
+// asking Vulkan, the functions here decide, vulkan_context.h carries it out. Tests feed offers of machines we do not own.
+//
+// The Vulkan headers are used for their types; nothing here calls Vulkan.
+
+#ifndef HALIDE_VULKAN_PLAN_H
+#define HALIDE_VULKAN_PLAN_H
+
+#include "vulkan_base.h"
+
+namespace halide_vulkan {
+namespace {
+
+constexpr uint32_t kMaxFamilies = 16;  // the most a driver reports today is 6
+constexpr uint32_t kNoIndex = 0xffffffffu;
+
+// What one physical device offers.
+struct DeviceOffer {
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    VkQueueFamilyProperties families[kMaxFamilies];
+    uint32_t family_count;
+};
+
+// What a user can ask for with HL_VK_DEVICE_TYPE.
+enum class DeviceWish {
+    any,         // unset: the first integrated or discrete GPU, else the first device that can compute
+    gpu,         // integrated or discrete
+    discrete,
+    integrated,
+    virtual_gpu,
+    cpu,
+};
+
+// The text is matched by substring in the documented order, so that "cpu" wins over "gpu" and "discrete-gpu" is discrete.
+inline bool contains(const char *text, const char *part) {
+    const size_t n = text_length(part);
+    for (; *text; text++) {
+        size_t i = 0;
+        while (i < n && text[i] == part[i]) i++;
+        if (i == n) return true;
+    }
+    return n == 0;
+}
+
+inline bool parse_device_wish(const char *text, DeviceWish &out, Failure &failure) {
+    if (!*text) {
+        out = DeviceWish::any;
+    } else if (contains(text, "cpu")) {
+        out = DeviceWish::cpu;
+    } else if (contains(text, "integrated-gpu")) {
+        out = DeviceWish::integrated;
+    } else if (contains(text, "discrete-gpu")) {
+        out = DeviceWish::discrete;
+    } else if (contains(text, "virtual-gpu")) {
+        out = DeviceWish::virtual_gpu;
+    } else if (contains(text, "gpu")) {
+        out = DeviceWish::gpu;
+    } else {
+        failure.because(kGenericError) << "Vulkan: device type '" << text
+                                       << "' is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
+        return false;
+    }
+    return true;
+}
+
+inline const char *device_type_name(VkPhysicalDeviceType type) {
+    switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+        return "integrated-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return "discrete-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+        return "virtual-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+        return "cpu";
+    default:
+        return "other";
+    }
+}
+
+inline bool fits_wish(VkPhysicalDeviceType type, DeviceWish wish) {
+    const bool discrete = type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    const bool integrated = type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    switch (wish) {
+    case DeviceWish::any:
+    case DeviceWish::gpu:
+        return discrete || integrated;
+    case DeviceWish::discrete:
+        return discrete;
+    case DeviceWish::integrated:
+        return integrated;
+    case DeviceWish::virtual_gpu:
+        return type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
+    case DeviceWish::cpu:
+        return type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    }
+    return false;
+}
+
+// The queue family to compute on: compute without graphics first. On an H200 a submission there takes 8.3 us of GPU
+// time, against 13.0 on the family that also does graphics. kNoIndex when the device cannot compute.
+inline uint32_t pick_queue_family(const VkQueueFamilyProperties *families, uint32_t count) {
+    uint32_t found = kNoIndex;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) || families[i].queueCount == 0) continue;
+        if (!(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT)) return i;
+        if (found == kNoIndex) found = i;
+    }
+    return found;
+}
+
+// The device to use, or kNoIndex with the reason in failure. Only an unset wish falls back to a device of another type:
+// who asks for a GPU by name is told that there is none, instead of silently getting a CPU.
+inline uint32_t pick_device(const DeviceOffer *offers, uint32_t count, DeviceWish wish, const char *wish_text,
+                            Failure &failure) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (fits_wish(offers[i].properties.deviceType, wish) &&
+            pick_queue_family(offers[i].families, offers[i].family_count) != kNoIndex) {
+            return i;
+        }
+    }
+    if (wish == DeviceWish::any) {
+        for (uint32_t i = 0; i < count; i++) {
+            if (pick_queue_family(offers[i].families, offers[i].family_count) != kNoIndex) return i;
+        }
+    }
+    Text text = failure.because(kGenericError);
+    if (count == 0) {
+        text << "Vulkan: no device found (the loader works, but no driver reports one)";
+        return kNoIndex;
+    }
+    text << "Vulkan: no compute device of type '" << (wish == DeviceWish::any ? "any" : wish_text) << "' among " << count << ":";
+    for (uint32_t i = 0; i < count; i++) {
+        text << (i ? ", " : " ") << offers[i].properties.deviceName << " (" << device_type_name(offers[i].properties.deviceType) << ")";
+    }
+    return kNoIndex;
+}
+
+// Memory types in the order to try them, for one purpose. The first failure of an allocation is never final: a window of
+// visible device memory may be full while plain device memory is free.
+struct MemoryOrder {
+    uint32_t types[VK_MAX_MEMORY_TYPES];
+    uint32_t count;
+};
+
+constexpr VkMemoryPropertyFlags kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+constexpr VkMemoryPropertyFlags kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+
+// Types with another flag than these (protected, lazily allocated, uncached) are for other purposes.
+inline bool is_plain_type(VkMemoryPropertyFlags flags) { return (flags & ~(kVisible | kCoherent | kCached | kLocal)) == 0; }
+
+// Appends every plain type whose flags, masked with `mask`, equal `wanted`, and that is not in the order yet.
+inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
+                      VkMemoryPropertyFlags wanted, uint64_t heap_at_least, MemoryOrder &order) {
+    for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
+        const VkMemoryType &type = memory.memoryTypes[i];
+        if (!is_plain_type(type.propertyFlags) || (type.propertyFlags & mask) != wanted) continue;
+        if (memory.memoryHeaps[type.heapIndex].size < heap_at_least) continue;
+        bool known = false;
+        for (uint32_t k = 0; k < order.count; k++) known |= order.types[k] == i;
+        if (!known) order.types[order.count++] = i;
+    }
+}
+
+inline uint64_t largest_local_heap(const VkPhysicalDeviceMemoryProperties &memory) {
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < memory.memoryHeapCount; i++) {
+        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) largest = max_of(largest, (uint64_t)memory.memoryHeaps[i].size);
+    }
+    return largest;
+}
+
+// For buffers that kernels work on. Memory the CPU can write too comes first, but only where it covers the whole device
+// heap: a small window (256 MiB) is a scarce thing that other programs want as well. Cached before uncached, so that on
+// unified memory results can be read in place.
+inline void plan_buffer_memory(const VkPhysicalDeviceMemoryProperties &memory, MemoryOrder &order) {
+    order.count = 0;
+    const uint64_t whole = largest_local_heap(memory);
+    add_types(memory, kLocal | kVisible | kCoherent | kCached, kLocal | kVisible | kCoherent | kCached, whole, order);
+    add_types(memory, kLocal | kVisible | kCoherent, kLocal | kVisible | kCoherent, whole, order);
+    add_types(memory, kLocal, kLocal, whole, order);
+    add_types(memory, kLocal, kLocal, 0, order);
+    add_types(memory, 0, 0, 0, order);
+}
+
+// For staging, read and written by the CPU at full speed: host-cached. Reading memory that is not host-cached runs at 42
+// MB/s on an H200 (a 48 MB download took 1.16 s). Coherent before not; outside the device before inside.
+inline void plan_staging_memory(const VkPhysicalDeviceMemoryProperties &memory, MemoryOrder &order) {
+    order.count = 0;
+    add_types(memory, kVisible | kCached | kCoherent | kLocal, kVisible | kCached | kCoherent, 0, order);
+    add_types(memory, kVisible | kCached | kCoherent, kVisible | kCached | kCoherent, 0, order);
+    add_types(memory, kVisible | kCached, kVisible | kCached, 0, order);
+    add_types(memory, kVisible | kLocal, kVisible, 0, order);
+    add_types(memory, kVisible, kVisible, 0, order);
+}
+
+// For scalar arguments: written once by the CPU, read by every thread of a kernel. Close to the GPU first. Always
+// coherent: the specification promises such a type.
+inline void plan_scalar_memory(const VkPhysicalDeviceMemoryProperties &memory, MemoryOrder &order) {
+    order.count = 0;
+    add_types(memory, kLocal | kVisible | kCoherent, kLocal | kVisible | kCoherent, 0, order);
+    add_types(memory, kVisible | kCoherent, kVisible | kCoherent, 0, order);
+}
+
+// The alignment of every region: the largest of the device's needs, all powers of two. 16 at least, so that a region can
+// be filled and be read in the widest vectors kernels use.
+inline uint64_t region_alignment(const VkPhysicalDeviceLimits &limits, uint64_t buffer_alignment, uint32_t config_multiple) {
+    uint64_t alignment = max_of<uint64_t>(16, buffer_alignment);
+    alignment = max_of<uint64_t>(alignment, limits.minStorageBufferOffsetAlignment);
+    alignment = max_of<uint64_t>(alignment, limits.nonCoherentAtomSize);
+    uint64_t power = 16;
+    while (power < config_multiple && power < (1u << 20)) power *= 2;
+    return max_of(alignment, power);
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_PLAN_H

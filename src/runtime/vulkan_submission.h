@@ -1,0 +1,312 @@
+// vulkan_submission.h: the ring of reusable submissions, and epochs.
+//
+// A submission is one slot: command pool, command buffer, fence, a part of the scalar arena, and a place in every table
+// of descriptor sets (vulkan_shapes.h). All 16 are made with the device and used over and over; nothing is created for a launch.
+//
+// Every submission gets the next 64-bit number, its epoch, and uses slot epoch % 16. `completed` is the newest epoch
+// known to be done: submissions of one queue finish in order, since each begins with a barrier after everything before
+// it on the queue (what a CUDA stream promises), and a fence also waits for all earlier submissions. Whatever must
+// outlive GPU work carries an epoch and is compared with `completed`; nothing else is tracked.
+//
+// A slot is open (commands are recorded), in flight, or done. Each submission ends with a barrier from its writes to host
+// reads and writes: that makes downloads visible, and later CPU writes into memory that the GPU used safe.
+//
+// A submission that the driver refuses is lost: its epoch counts as completed, its number is remembered, and what it
+// would have written is known to be wrong (see was_lost).
+//
+// Thread rule: unsafe, the device's lock. A waiter outside the lock pins its slot; a pinned slot is not reused.
+
+#ifndef HALIDE_VULKAN_SUBMISSION_H
+#define HALIDE_VULKAN_SUBMISSION_H
+
+#include "vulkan_deferred.h"
+#include "vulkan_flush.h"
+#include "vulkan_hazards.h"
+
+namespace halide_vulkan {
+namespace {
+
+// Two in flight keep the GPU busy; 16 let a caller run 16 batches ahead before it has to wait, at 64 KiB of scalars each.
+constexpr uint32_t kSlots = 16;
+
+// Commands in a batch. At 64 a submit of 8 us adds 0.13 us to each; the descriptor sets kept for each shape of kernel are
+// kSlots times this.
+constexpr uint32_t kBatchCommands = 64;
+
+// Scalar arguments of one batch: 64 kernels with 1 KiB each. A kernel's own block is at most
+// maxUniformBufferRange, 64 KiB on most devices.
+constexpr uint64_t kScalarBytes = 64 << 10;
+
+struct Slot {
+    VkCommandPool pool;
+    VkCommandBuffer commands;
+    VkFence fence;
+    uint64_t epoch;  // of its present or last use
+    uint32_t pins;   // waiters that use the fence without the lock
+    bool lost;       // the driver refused it
+    bool fence_used;
+};
+
+class Submissions {
+public:
+    uint64_t completed;  // newest epoch known to be done
+    uint64_t submitted;  // newest epoch handed to the queue
+    bool open;           // a batch of epoch submitted + 1 is being recorded
+    FlushPolicy::Batch batch;
+    OwnedBuffer scalars;
+
+    uint64_t open_epoch() const { return submitted + 1; }
+    uint64_t in_flight() const { return submitted - completed; }
+    Slot &slot_of(uint64_t epoch) { return slots[epoch & (kSlots - 1)]; }
+    uint32_t open_slot() const { return (uint32_t)(open_epoch() & (kSlots - 1)); }
+    VkCommandBuffer commands() { return slot_of(open_epoch()).commands; }
+
+    bool create(Gpu &gpu, Failure &failure);
+    void destroy(Gpu &gpu);
+    bool create_pools(Gpu &gpu, Failure &failure);
+    void destroy_pools(Gpu &gpu);
+
+    // Asks fences, oldest first, until one is not done. No call when nothing is in flight.
+    void poll(Gpu &gpu) {
+        while (completed < submitted) {
+            Slot &slot = slot_of(completed + 1);
+            if (!slot.lost) {
+                const VkResult result = gpu.vk.vkGetFenceStatus(gpu.device, slot.fence);
+                if (result == VK_NOT_READY) return;
+                if (result != VK_SUCCESS) {
+                    Failure ignored;
+                    gpu_failed(gpu, ignored, "vkGetFenceStatus", result);
+                    return;
+                }
+            }
+            completed++;
+        }
+    }
+
+    // Whether a batch can be open now: it is, or its slot is free. When not, `*wait_for` is the epoch to wait for; 0 means
+    // a waiter still holds the slot and will let go in a moment.
+    bool can_open(Gpu &gpu, uint64_t *wait_for) {
+        if (open) return true;
+        Slot &slot = slot_of(open_epoch());
+        if (slot.epoch > completed) poll(gpu);
+        *wait_for = slot.epoch > completed ? slot.epoch : 0;
+        return slot.epoch <= completed && slot.pins == 0;
+    }
+
+    // After can_open. Begins a batch if none is open.
+    bool open_batch(Gpu &gpu, Failure &failure);
+
+    // Room for scalar arguments in the open batch; null when the batch is full and must be submitted first.
+    uint8_t *scalar_space(const Gpu &gpu, uint64_t bytes, uint64_t *offset) {
+        const uint64_t at = align_up(scalars_used, max_of<uint64_t>(16, gpu.limits().minUniformBufferOffsetAlignment));
+        if (at + bytes > kScalarBytes) return nullptr;
+        scalars_used = at + bytes;
+        *offset = open_slot() * kScalarBytes + at;
+        return scalars.mapped + *offset;
+    }
+
+    // Notes a command's accesses; records a barrier before it where one of them conflicts with the batch so far.
+    void order(Gpu &gpu, const Access *accesses, size_t count) {
+        if (hazards.add(accesses, count)) record_barrier(gpu);
+    }
+    void record_barrier(Gpu &gpu);
+
+    bool submit(Gpu &gpu, Failure &failure);
+
+    // Whether the submission of this epoch was refused, so that what it should have written was not.
+    bool was_lost(uint64_t epoch) const {
+        if (epoch == 0) return false;
+        for (uint64_t e : lost_epochs) {
+            if (e == epoch) return true;
+        }
+        return false;
+    }
+    const char *lost_cause() const { return cause; }
+
+    uint64_t submissions;  // ever, for statistics
+    uint64_t barriers;
+
+private:
+    Slot slots[kSlots];
+    Hazards hazards;
+    uint64_t scalars_used;
+    // The newest refused submissions. A program that goes on after 32 of them has seen 32 errors.
+    uint64_t lost_epochs[32];
+    uint32_t lost_count;
+    char cause[256];
+
+    void give_up_batch(const Failure &failure) {
+        Slot &slot = slot_of(open_epoch());
+        slot.lost = true;
+        lost_epochs[lost_count++ & 31] = open_epoch();
+        Text(cause, sizeof(cause)) << failure.message;
+        submitted++;
+        open = false;
+        if (completed + 1 == submitted) completed = submitted;
+    }
+};
+
+inline void Submissions::destroy_pools(Gpu &gpu) {
+    for (Slot &slot : slots) {
+        if (!slot.pool) continue;
+        trace("vk_destroy_command_buffer", handle_number(slot.pool));
+        trace("vk_destroy_command_pool", handle_number(slot.pool));
+        gpu.vk.vkDestroyCommandPool(gpu.device, slot.pool, gpu.callbacks);
+        slot.pool = VK_NULL_HANDLE;
+        slot.commands = nullptr;
+    }
+}
+
+inline bool Submissions::create_pools(Gpu &gpu, Failure &failure) {
+    for (Slot &slot : slots) {
+        VkCommandPoolCreateInfo pool = {};
+        pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
+        pool.flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT;
+        pool.queueFamilyIndex = gpu.family;
+        VkResult result = gpu.vk.vkCreateCommandPool(gpu.device, &pool, gpu.callbacks, &slot.pool);
+        if (result != VK_SUCCESS) {
+            slot.pool = VK_NULL_HANDLE;
+            gpu_failed(gpu, failure, "vkCreateCommandPool", result);
+            return false;
+        }
+        VkCommandBufferAllocateInfo info = {};
+        info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+        info.commandPool = slot.pool;
+        info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+        info.commandBufferCount = 1;
+        result = gpu.vk.vkAllocateCommandBuffers(gpu.device, &info, &slot.commands);
+        if (result != VK_SUCCESS) {
+            gpu.vk.vkDestroyCommandPool(gpu.device, slot.pool, gpu.callbacks);
+            slot.pool = VK_NULL_HANDLE;
+            gpu_failed(gpu, failure, "vkAllocateCommandBuffers", result);
+            return false;
+        }
+        trace("vk_create_command_pool", handle_number(slot.pool));
+        trace("vk_create_command_buffer", handle_number(slot.pool));
+    }
+    return true;
+}
+
+inline bool Submissions::create(Gpu &gpu, Failure &failure) {
+    for (Slot &slot : slots) {
+        VkFenceCreateInfo info = {};
+        info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
+        const VkResult result = gpu.vk.vkCreateFence(gpu.device, &info, gpu.callbacks, &slot.fence);
+        if (result != VK_SUCCESS) {
+            slot.fence = VK_NULL_HANDLE;
+            gpu_failed(gpu, failure, "vkCreateFence", result);
+            return false;
+        }
+    }
+    MemoryOrder order;
+    plan_scalar_memory(gpu.memory, order);
+    return create_pools(gpu, failure) && create_buffer(gpu, kSlots * kScalarBytes, VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT, order,
+                                                       true, "scalar arguments", scalars, failure);
+}
+
+inline void Submissions::destroy(Gpu &gpu) {
+    destroy_pools(gpu);
+    for (Slot &slot : slots) {
+        if (slot.fence) gpu.vk.vkDestroyFence(gpu.device, slot.fence, gpu.callbacks);
+        slot.fence = VK_NULL_HANDLE;
+    }
+    destroy_buffer(gpu, scalars);
+}
+
+inline void Submissions::record_barrier(Gpu &gpu) {
+    VkMemoryBarrier barrier = {};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                            VK_ACCESS_TRANSFER_WRITE_BIT;
+    const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    gpu.vk.vkCmdPipelineBarrier(commands(), stages, stages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    barriers++;
+}
+
+inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
+    if (open) return true;
+    if (!check_not_lost(gpu, failure)) return false;
+    Slot &slot = slot_of(open_epoch());
+    const char *call = "vkResetFences";
+    VkResult result = VK_SUCCESS;
+    if (slot.fence_used) result = gpu.vk.vkResetFences(gpu.device, 1, &slot.fence);
+    if (result == VK_SUCCESS) {
+        slot.fence_used = false;
+        call = "vkResetCommandPool";
+        result = gpu.vk.vkResetCommandPool(gpu.device, slot.pool, 0);
+    }
+    if (result == VK_SUCCESS) {
+        VkCommandBufferBeginInfo info = {};
+        info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+        info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+        call = "vkBeginCommandBuffer";
+        result = gpu.vk.vkBeginCommandBuffer(slot.commands, &info);
+    }
+    if (result != VK_SUCCESS) {
+        gpu_failed(gpu, failure, call, result);
+        return false;
+    }
+    slot.lost = false;
+    slot.epoch = open_epoch();
+    open = true;
+    batch = {};
+    scalars_used = 0;
+    hazards.clear();
+    // After everything before it on the queue, work of the application included.
+    VkMemoryBarrier barrier = {};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                            VK_ACCESS_TRANSFER_WRITE_BIT;
+    gpu.vk.vkCmdPipelineBarrier(slot.commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
+                                VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier, 0, nullptr, 0,
+                                nullptr);
+    return true;
+}
+
+// On failure the batch is lost and its slot free again; the failure names the call.
+inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
+    if (!open) return true;
+    Slot &slot = slot_of(open_epoch());
+    VkMemoryBarrier barrier = {};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT;
+    gpu.vk.vkCmdPipelineBarrier(slot.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                                VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    Failure cause_of_loss;
+    VkResult result = gpu.vk.vkEndCommandBuffer(slot.commands);
+    const char *call = "vkEndCommandBuffer";
+    if (result == VK_SUCCESS) {
+        VkSubmitInfo info = {};
+        info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
+        info.commandBufferCount = 1;
+        info.pCommandBuffers = &slot.commands;
+        call = "vkQueueSubmit";
+        result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
+        if (is_out_of_memory(result) && in_flight() > 0) {
+            // Finished work gives memory back to the driver: let it finish, try once more.
+            Slot &newest = slot_of(submitted);
+            if (newest.lost || gpu.vk.vkWaitForFences(gpu.device, 1, &newest.fence, VK_TRUE, UINT64_MAX) == VK_SUCCESS) {
+                result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
+            }
+        }
+    }
+    if (result != VK_SUCCESS) {
+        gpu_failed(gpu, cause_of_loss, call, result) << " for a submission of " << batch.commands << " commands; what they were to write is lost";
+        failure.because(cause_of_loss.code) << cause_of_loss.message;
+        give_up_batch(cause_of_loss);
+        return false;
+    }
+    slot.fence_used = true;
+    submitted++;
+    submissions++;
+    open = false;
+    return true;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_SUBMISSION_H

@@ -1,0 +1,189 @@
+// A bad environment: no driver, an unknown layer, options that make no sense, a device that is too small.
+//
+// Each test belongs to one CTest entry that sets the environment it is about (see CMakeLists.txt) and runs it alone, since
+// the environment is read once. Without that environment the tests fail: they prove nothing then. In every case the error
+// is one clear message and a code, comes back the same on a second try, and nothing crashes.
+//
+// Stock: fails (it uses whatever device there is without a word, or gives several messages).
+
+#include "support.h"
+
+using namespace Halide;
+using namespace vulkan_test;
+
+namespace {
+
+using Words = Runtime::Buffer<int32_t, 1>;
+
+class GpuBadEnvironment : public ::testing::Test {
+protected:
+    Var x{"x"}, xi{"xi"};
+    Context context;
+
+    Callable compile() {
+        Func f("f");
+        f(x) = x * 3;
+        f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+        return f.compile_to_callable({}, gpu_target());
+    }
+    // No pipeline works here: each way in says why, once, and again when asked again.
+    void nothing_works(const std::vector<std::string> &parts) {
+        Callable kernel = compile();
+        Words out(100);
+        for (int time = 0; time < 3; time++) {
+            context.clear();
+            EXPECT_LT(kernel(context.jit(), out), 0);
+            EXPECT_TRUE(one_message(context, parts));
+        }
+        context.clear();
+        EXPECT_EQ(vulkan_interface()->device_malloc(context.raw(), out.raw_buffer(), vulkan_interface()),
+                  halide_error_code_device_malloc_failed);
+        EXPECT_TRUE(one_message(context, parts));
+        EXPECT_FALSE(host_supports_target_device(gpu_target()));
+        // Nothing to release, and nothing to complain about.
+        context.clear();
+        vulkan_interface()->device_release(context.raw(), vulkan_interface());
+        EXPECT_EQ(context.all(), "");
+        // What asks for the device's abilities gets "none", not an error.
+        int major = -1, minor = -1;
+        EXPECT_EQ(vulkan_interface()->compute_capability(context.raw(), &major, &minor), 0);
+        EXPECT_EQ(context.all(), "");
+        capability = major * 10 + minor;
+    }
+    void something_works() {
+        Callable kernel = compile();
+        Words out(100);
+        ASSERT_EQ(kernel(context.jit(), out), 0) << context.all();
+        ASSERT_OK(out.copy_to_host());
+        EXPECT_TRUE(matches(out, [](const int *p) { return p[0] * 3; }));
+        EXPECT_EQ(context.all(), "");
+    }
+    int capability = -1;
+};
+
+// VK_ICD_FILENAMES names a file that is not there.
+TEST_F(GpuBadEnvironment, NoDriver) {
+    nothing_works({"driver"});
+    EXPECT_EQ(capability, 0);
+}
+
+// HL_VK_LAYERS=VK_LAYER_NOT_installed
+TEST_F(GpuBadEnvironment, UnknownLayer) { nothing_works({"VK_LAYER_NOT_installed", "HL_VK_LAYERS"}); }
+
+// HL_VK_DEVICE_TYPE=banana
+TEST_F(GpuBadEnvironment, UnknownDeviceType) { nothing_works({"banana", "HL_VK_DEVICE_TYPE"}); }
+
+// HL_VK_DEVICE_TYPE=discrete-gpu, and the layer says that the device is a CPU.
+TEST_F(GpuBadEnvironment, NoDeviceOfThatType) { nothing_works({"discrete-gpu", "cpu"}); }
+
+// HL_VK_DEVICE_TYPE=cpu, and the layer says that the device is a CPU.
+TEST_F(GpuBadEnvironment, DeviceOfThatType) { something_works(); }
+
+// HL_VK_ALLOC_CONFIG=1:two:3
+TEST_F(GpuBadEnvironment, AllocConfigThatIsNoNumber) { nothing_works({"1:two:3", "HL_VK_ALLOC_CONFIG"}); }
+
+// A whole-number option out of its range: HL_VK_FLUSH=99
+TEST_F(GpuBadEnvironment, OptionOutOfRange) { nothing_works({"HL_VK_FLUSH", "99"}); }
+
+// HL_VK_ALLOC_CONFIG=4:1:2:0:32 : a pool of 4 MiB in blocks of at most 2. Refused with the numbers, then all is well.
+TEST_F(GpuBadEnvironment, PoolLimit) {
+    something_works();
+    const halide_device_interface_t *interface = vulkan_interface();
+    Words large(nullptr, (3 << 20) / 4);
+    EXPECT_EQ(interface->device_malloc(context.raw(), large.raw_buffer(), interface), halide_error_code_device_malloc_failed);
+    EXPECT_TRUE(one_message(context, {"3145728", "2097152"}));
+    context.clear();
+    std::vector<Words> many;
+    int code = 0;
+    for (int i = 0; i < 8 && code == 0; i++) {
+        many.emplace_back(nullptr, (1 << 20) / 4);
+        code = interface->device_malloc(context.raw(), many.back().raw_buffer(), interface);
+    }
+    EXPECT_EQ(code, halide_error_code_device_malloc_failed) << "the pool is larger than it may be";
+    EXPECT_TRUE(one_message(context, {"1048576", "4194304"}));
+    context.clear();
+    many.clear();
+    something_works();
+}
+
+// The layer lets a kernel have 4 storage buffers.
+TEST_F(GpuBadEnvironment, TooManyBuffers) {
+    something_works();
+    Func f("six");
+    std::vector<ImageParam> inputs;
+    std::vector<Argument> arguments;
+    Expr sum = 0;
+    for (int i = 0; i < 5; i++) {
+        inputs.emplace_back(Int(32), 1, "in" + std::to_string(i));
+        arguments.push_back(inputs[i]);
+        sum += inputs[i](x);
+    }
+    f(x) = sum;
+    f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable(arguments, gpu_target());
+    Words in(100), out(100);
+    in.fill(1);
+    in.set_host_dirty();
+    for (int time = 0; time < 2; time++) {
+        context.clear();
+        EXPECT_LT(kernel(context.jit(), in, in, in, in, in, out), 0);
+        EXPECT_TRUE(one_message(context, {"6", "4", "maxPerStageDescriptorStorageBuffers"}));
+        context.clear();
+        something_works();
+    }
+}
+
+// The layer's device can bind 4,096 bytes: more can be allocated and copied, but not bound.
+TEST_F(GpuBadEnvironment, BufferOverTheBindingLimit) {
+    something_works();
+    ImageParam input(Int(32), 1, "input");
+    Func f("f");
+    f(x) = input(x) + 1;
+    f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable({input}, gpu_target());
+    Words large(5000), out(100);
+    fill(large, [](const int *p) { return p[0] * 7; });
+    ASSERT_OK(large.copy_to_device(vulkan_interface()));
+    for (int time = 0; time < 2; time++) {
+        context.clear();
+        EXPECT_LT(kernel(context.jit(), large, out), 0);
+        EXPECT_TRUE(one_message(context, {"20000", "4096", "maxStorageBufferRange"}));
+    }
+    std::memset(large.data(), 0, 20000);
+    large.set_device_dirty();
+    ASSERT_OK(large.copy_to_host());
+    EXPECT_TRUE(matches(large, [](const int *p) { return p[0] * 7; }));
+    // A crop that fits can be bound.
+    {
+        Words crop = large.cropped(0, 1000, 100);
+        crop.raw_buffer()->dim[0].min = 0;
+        ASSERT_OK(kernel(crop, out));
+    }
+    ASSERT_OK(out.copy_to_host());
+    EXPECT_TRUE(matches(out, [](const int *p) { return (1000 + p[0]) * 7 + 1; }));
+    context.clear();
+    something_works();
+}
+
+// The layer's device has 64 MiB. Twice that is refused, and what fits still works.
+TEST_F(GpuBadEnvironment, DeviceMemoryIsFull) {
+    something_works();
+    const halide_device_interface_t *interface = vulkan_interface();
+    for (int round = 0; round < 3; round++) {
+        std::vector<Words> many;
+        int code = 0;
+        context.clear();
+        for (int i = 0; i < 16 && code == 0; i++) {
+            many.emplace_back(nullptr, (8 << 20) / 4);
+            code = interface->device_malloc(context.raw(), many.back().raw_buffer(), interface);
+        }
+        EXPECT_EQ(code, halide_error_code_device_malloc_failed);
+        EXPECT_TRUE(one_message(context, {"8388608"}));
+        EXPECT_GE(many.size(), 5u) << "the memory that is there can be had";
+        context.clear();
+        many.clear();
+        something_works();
+    }
+}
+
+}  // namespace

@@ -1,0 +1,172 @@
+// halide_device_release may come at any time: before the first use, after work, twice, and with buffers still alive.
+//
+// It must make no context for its own sake, and afterwards everything starts afresh. A buffer that outlives it is dead:
+// freeing it is harmless and must stay balanced, using it is an error, and neither crashes. Kernel states of pipelines
+// compiled before stay in those pipelines and must be recognised as stale.
+//
+// Stock: fails with live buffers (freed or used memory records are touched after the release).
+
+#include "support.h"
+
+using namespace Halide;
+using namespace vulkan_test;
+
+namespace {
+
+using Words = Runtime::Buffer<int32_t, 1>;
+
+class GpuDeviceReleaseIdle : public ::testing::Test {
+protected:
+    Callable kernel = compile();
+
+    static Callable compile() {
+        Var x("x"), xi("xi");
+        ImageParam input(Int(32), 1, "input");
+        Param<int> salt("salt");
+        Func f("f");
+        f(x) = input(x) * 3 + salt;
+        f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+        return f.compile_to_callable({input, salt}, gpu_target());
+    }
+    void use(int n = 500) {
+        Words in(n), out(n);
+        fill(in, [](const int *p) { return p[0]; });
+        ASSERT_OK(kernel(in, n, out));
+        ASSERT_OK(out.copy_to_host());
+        ASSERT_TRUE(matches(out, [&](const int *p) { return p[0] * 3 + n; }));
+    }
+    static void release() { vulkan_interface()->device_release(nullptr, vulkan_interface()); }
+    static bool initialized() { return runtime_call<bool()>("halide_vulkan_is_initialized")(); }
+};
+
+// Must stay the first test of this file.
+TEST_F(GpuDeviceReleaseIdle, BeforeAnyUse) {
+    EXPECT_FALSE(initialized());
+    release();
+    release();
+    EXPECT_FALSE(initialized()) << "a release made a context";
+    use();
+    EXPECT_TRUE(initialized());
+}
+
+TEST_F(GpuDeviceReleaseIdle, TwiceAfterUse) {
+    use();
+    release();
+    EXPECT_FALSE(initialized());
+    release();
+    EXPECT_FALSE(initialized());
+    use();
+}
+
+TEST_F(GpuDeviceReleaseIdle, AgainAndAgain) {
+    for (int i = 1; i <= 15; i++) {
+        use(i * 7);
+        release();
+    }
+    use();
+}
+
+// Nothing was copied back or synced: the release has to wait for the work itself.
+TEST_F(GpuDeviceReleaseIdle, WithWorkInFlight) {
+    for (int i = 0; i < 5; i++) {
+        Words in(3000), out(3000);
+        fill(in, [](const int *p) { return p[0]; });
+        for (int k = 0; k < 30; k++) ASSERT_OK(kernel(in, k, out));
+        in.device_free();
+        out.device_free();
+        release();
+    }
+    use();
+}
+
+TEST_F(GpuDeviceReleaseIdle, LiveBuffersMayBeFreedAfterwards) {
+    std::vector<Words> buffers;
+    for (int i = 1; i < 20; i++) {
+        buffers.emplace_back(i * 50);
+        fill(buffers.back(), [](const int *p) { return p[0]; });
+        ASSERT_OK(buffers.back().copy_to_device(vulkan_interface()));
+    }
+    Words crop = buffers[5].cropped(0, 3, 20);
+    release();
+    use();
+    // New memory lives where the old was; freeing the old must not take it.
+    Words fresh(1000);
+    fill(fresh, [](const int *p) { return p[0] * 9; });
+    ASSERT_OK(fresh.copy_to_device(vulkan_interface()));
+    crop = Words();
+    for (Words &buffer : buffers) {
+        EXPECT_EQ(buffer.device_free(), 0);
+        EXPECT_FALSE(buffer.has_device_allocation());
+    }
+    std::fill(fresh.data(), fresh.data() + 1000, 0);
+    fresh.set_device_dirty();
+    ASSERT_OK(fresh.copy_to_host());
+    EXPECT_TRUE(matches(fresh, [](const int *p) { return p[0] * 9; }));
+    use();
+}
+
+TEST_F(GpuDeviceReleaseIdle, LiveBuffersMayNotBeUsedAfterwards) {
+    Context context;
+    const halide_device_interface_t *interface = vulkan_interface();
+    Words buffer(300), other(300);
+    fill(buffer, [](const int *p) { return p[0]; });
+    ASSERT_OK(buffer.copy_to_device(interface));
+    release();
+
+    buffer.set_device_dirty();
+    EXPECT_NE(interface->copy_to_host(context.raw(), buffer.raw_buffer()), 0);
+    EXPECT_TRUE(one_message(context));
+    context.clear();
+
+    buffer.set_device_dirty(false);
+    other.fill(0);
+    EXPECT_NE(kernel(context.jit(), buffer, 1, other), 0);
+    EXPECT_TRUE(one_message(context));
+    context.clear();
+
+    EXPECT_NE(interface->buffer_copy(context.raw(), buffer.raw_buffer(), interface, other.raw_buffer()), 0);
+    EXPECT_TRUE(one_message(context));
+    context.clear();
+
+    buffer.set_host_dirty();
+    EXPECT_NE(interface->copy_to_device(context.raw(), buffer.raw_buffer(), interface), 0);
+    EXPECT_TRUE(one_message(context));
+    context.clear();
+
+    EXPECT_EQ(interface->device_free(context.raw(), buffer.raw_buffer()), 0);
+    EXPECT_EQ(context.all(), "");
+    // After the free the same buffer may start again.
+    ASSERT_OK(kernel(buffer, 2, other));
+    ASSERT_OK(other.copy_to_host());
+    EXPECT_TRUE(matches(other, [](const int *p) { return p[0] * 3 + 2; }));
+    use();
+}
+
+// A context with pipelines of several blobs, some of which run again afterwards and some never.
+TEST_F(GpuDeviceReleaseIdle, OldKernelStates) {
+    std::vector<Callable> kernels;
+    for (int i = 0; i < 4; i++) kernels.push_back(compile());
+    for (int round = 0; round < 3; round++) {
+        for (int i = round; i < 4; i++) {
+            Words in(100), out(100);
+            fill(in, [](const int *p) { return p[0]; });
+            ASSERT_OK(kernels[i](in, i, out));
+            ASSERT_OK(out.copy_to_host());
+            ASSERT_TRUE(matches(out, [&](const int *p) { return p[0] * 3 + i; }));
+        }
+        release();
+    }
+    kernels.clear();
+    use();
+}
+
+TEST_F(GpuDeviceReleaseIdle, SyncAndTrimWithoutAContext) {
+    release();
+    auto *sync = runtime_call<int(void *, const halide_device_interface_t *)>("halide_device_sync_global");
+    auto *trim = runtime_call<int(void *)>("halide_vulkan_release_unused_device_allocations");
+    EXPECT_EQ(sync(nullptr, vulkan_interface()), 0);
+    EXPECT_EQ(trim(nullptr), 0);
+    use();
+}
+
+}  // namespace

@@ -1,0 +1,174 @@
+// Bad input: one clear message that names what was asked and the limit, a Halide error code, no crash, and the next good
+// call works.
+//
+// Every test ends with the same good pipeline. Limits of the device come from the counting layer where the test must
+// choose them (see CMakeLists.txt); the others are the device's own, asked through Vulkan by nobody but the runtime, so
+// tests look for what was asked and for the word that names the limit.
+//
+// Stock: fails (several messages or none, -36 for everything, a crash on a damaged blob).
+
+#include "support.h"
+
+using namespace Halide;
+using namespace vulkan_test;
+
+namespace {
+
+using Words = Runtime::Buffer<int32_t, 1>;
+
+class GpuErrors : public ::testing::Test {
+protected:
+    Var x{"x"}, xo{"xo"}, xi{"xi"};
+    Context context;
+
+    void good_call_works() {
+        ImageParam input(Int(32), 1, "input");
+        Func f("good");
+        f(x) = input(x) * 2;
+        f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+        Callable kernel = f.compile_to_callable({input}, gpu_target());
+        Words in(100), out(100);
+        fill(in, [](const int *p) { return p[0]; });
+        ASSERT_OK(kernel(in, out));
+        ASSERT_OK(out.copy_to_host());
+        ASSERT_TRUE(matches(out, [](const int *p) { return p[0] * 2; }));
+    }
+    // The call fails with one message that holds these parts, twice over, and does no harm.
+    template<typename Call>
+    void fails(Call &&call, const std::vector<std::string> &parts, int code = 0) {
+        good_call_works();
+        for (int time = 0; time < 2; time++) {
+            context.clear();
+            const int got = call();
+            if (code) {
+                EXPECT_EQ(got, code);
+            } else {
+                EXPECT_LT(got, 0);
+            }
+            EXPECT_TRUE(one_message(context, parts));
+            good_call_works();
+        }
+    }
+};
+
+TEST_F(GpuErrors, SharedMemoryOverTheLimit) {
+    // 19,032 words; lavapipe has 32 KiB, NVIDIA 48.
+    Func h("h"), k("k");
+    h(x) = x * 3;
+    k(x) = h(x) + h(x + 19000);
+    k.gpu_tile(x, xo, xi, 32, TailStrategy::GuardWithIf);
+    h.compute_at(k, xo).split(x, x, xi, 32, TailStrategy::GuardWithIf).gpu_threads(xi);
+    Callable kernel = k.compile_to_callable({}, gpu_target());
+    Words out(64);
+    fails([&] { return kernel(context.jit(), out); }, {"shared", "76128"});
+}
+
+TEST_F(GpuErrors, TooManyThreadsPerGroup) {
+    Func f("f");
+    f(x) = x;
+    f.gpu_tile(x, xi, 4096, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable({}, gpu_target());
+    Words out(5000);
+    fails([&] { return kernel(context.jit(), out); }, {"4096"});
+}
+
+TEST_F(GpuErrors, TooManyThreadsPerGroupByParameter) {
+    Param<int> size("size");
+    Func f("f");
+    f(x) = x;
+    f.gpu_tile(x, xi, size, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable({size}, gpu_target());
+    Words out(70000);
+    fails([&] { return kernel(context.jit(), 50000, out); }, {"50000"});
+    // The same kernel with a size that fits.
+    ASSERT_OK(kernel(64, out));
+    ASSERT_OK(out.copy_to_host());
+    EXPECT_TRUE(matches(out, [](const int *p) { return p[0]; }));
+}
+
+// More than any machine has; Halide's own checks let it pass with the large_buffers target feature.
+TEST_F(GpuErrors, AllocationThatCannotBe) {
+    const halide_device_interface_t *interface = vulkan_interface();
+    halide_dimension_t shape[3] = {{0, 1 << 20, 1, 0}, {0, 1 << 20, 1 << 20, 0}, {0, 1 << 10, 1 << 30, 0}};
+    halide_buffer_t buffer = {};
+    buffer.type = halide_type_of<uint8_t>();
+    buffer.dimensions = 3;
+    buffer.dim = shape;
+    fails([&] { return interface->device_malloc(context.raw(), &buffer, interface); }, {"2197949513728"},
+          halide_error_code_device_malloc_failed);
+    EXPECT_EQ(buffer.device, 0u);
+    EXPECT_EQ(buffer.device_interface, nullptr);
+}
+
+// An interface of another device API, made up here: its buffers must be refused or copied through the host, never read as
+// if they were ours.
+struct ForeignDevice {
+    static inline int copies = 0;
+    static int nothing(void *, halide_buffer_t *) { return 0; }
+    static int copy_to_host(void *, halide_buffer_t *buffer) {
+        copies++;
+        for (int i = 0; i < buffer->dim[0].extent; i++) ((int32_t *)buffer->host)[i] = i + 1000;
+        buffer->set_device_dirty(false);
+        return 0;
+    }
+    static int cannot(void *, halide_buffer_t *, const halide_device_interface_t *, halide_buffer_t *) {
+        return halide_error_code_incompatible_device_interface;
+    }
+    static void modules() {}
+};
+
+TEST_F(GpuErrors, BufferOfAnotherDeviceApi) {
+    const halide_device_interface_t *interface = vulkan_interface();
+    // The tables of a device that can only copy to the host. Their order is public (HalideRuntime.h) for the first and
+    // documented for the second: 16 pointers, of which copy_to_host is the seventh and buffer_copy the eleventh.
+    void *functions[16] = {(void *)ForeignDevice::modules, (void *)ForeignDevice::modules};
+    for (int i = 2; i < 16; i++) functions[i] = (void *)ForeignDevice::nothing;
+    functions[6] = (void *)ForeignDevice::copy_to_host;
+    functions[10] = (void *)ForeignDevice::cannot;
+    halide_device_interface_t foreign = *interface;
+    foreign.impl = (const halide_device_interface_impl_t *)functions;
+
+    ImageParam input(Int(32), 1, "input");
+    Func f("f");
+    f(x) = input(x) * 2;
+    f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable({input}, gpu_target());
+    Words other(100), out(100);
+    other.raw_buffer()->device = 0x1234;
+    other.raw_buffer()->device_interface = &foreign;
+    other.raw_buffer()->set_device_dirty(true);
+    fails([&] { return kernel(context.jit(), other, out); }, {}, halide_error_code_incompatible_device_interface);
+    fails([&] { return interface->copy_to_device(context.raw(), other.raw_buffer(), interface); }, {},
+          halide_error_code_incompatible_device_interface);
+
+    // A copy from the foreign buffer goes through its host side.
+    context.clear();
+    const int before = ForeignDevice::copies;
+    ASSERT_OK(interface->buffer_copy(context.raw(), other.raw_buffer(), interface, out.raw_buffer()));
+    EXPECT_EQ(ForeignDevice::copies, before + 1);
+    out.set_device_dirty();
+    ASSERT_OK(out.copy_to_host());
+    EXPECT_TRUE(matches(out, [](const int *p) { return p[0] + 1000; }));
+    other.raw_buffer()->device = 0;
+    other.raw_buffer()->device_interface = nullptr;
+    other.raw_buffer()->set_device_dirty(false);
+    EXPECT_EQ(context.all(), "");
+}
+
+// A handle that no runtime ever gave out.
+TEST_F(GpuErrors, MadeUpHandle) {
+    const halide_device_interface_t *interface = vulkan_interface();
+    Words out(100);
+    for (uint64_t handle : {0x1ull, 0xdeadbeefull, 0x7fffffff00000001ull, ~0ull}) {
+        out.raw_buffer()->device = handle;
+        out.raw_buffer()->device_interface = interface;
+        out.raw_buffer()->set_device_dirty(true);
+        fails([&] { return interface->copy_to_host(context.raw(), out.raw_buffer()); }, {},
+              halide_error_code_copy_to_host_failed);
+        out.raw_buffer()->set_device_dirty(false);
+        out.raw_buffer()->device = 0;
+        out.raw_buffer()->device_interface = nullptr;
+    }
+}
+
+}  // namespace

@@ -1,0 +1,92 @@
+// count_layer.h: how a test talks to VK_LAYER_HALIDEVULKAN_count.
+//
+// The layer is a real Vulkan layer: it sits between whatever runtime is tested (ours or stock) and the driver, so what it
+// counts is what the driver was asked, not what the runtime says of itself. It is switched on by name, with
+// HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count or VK_INSTANCE_LAYERS=..., and then counts every call, keeps a ledger of live
+// objects, and, when told to, fails calls or reports other limits and memory types than the driver's.
+//
+// Layers are loaded privately and their symbols are in no global scope; so a test opens the very same file first
+// (HV_COUNT_LAYER, which CTest sets) and finds the functions in it. The file stays loaded until the process ends, so
+// failures and limits may be set before the first Vulkan call, and counts be read after the last.
+//
+// Thread rule: all functions may be called from any thread at any time. Limits and memory types are read when the runtime
+// asks for them, which is mostly once, when it makes its context: set them before.
+
+#ifndef HALIDE_VULKAN_COUNT_LAYER_H
+#define HALIDE_VULKAN_COUNT_LAYER_H
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HV_COUNT_LAYER_NAME "VK_LAYER_HALIDEVULKAN_count"
+
+// X(return type, function without hv_layer_, parameters, arguments)
+#define HV_LAYER_FUNCTIONS(X)                                                                                          \
+    /* Calls of one entry point since the last reset. An unknown name gives UINT64_MAX. */                             \
+    X(uint64_t, count, (const char *call), (call))                                                                     \
+    /* Calls of all entry points whose names begin so: "vkCreate", "vkCmdDispatch", "vk" for all. */                   \
+    X(uint64_t, count_prefix, (const char *prefix), (prefix))                                                          \
+    /* All counts to 0. Failures, limits and the ledger stay. */                                                       \
+    X(void, reset, (void), ())                                                                                         \
+    /* The nth following call (1 = the next) returns result without reaching the driver; nth < 0: every call; 0: none. \
+       Returns 0 where the name is unknown or the function returns no VkResult. */                                     \
+    X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
+    /* Calls that were failed in this way since the process began. */                                                  \
+    X(uint64_t, failed, (void), ())                                                                                    \
+    /* Reports another value for a limit or feature; see reports.cpp for the keys. Returns 0 for an unknown key. */     \
+    X(int, limit, (const char *key, uint64_t value), (key, value))                                                     \
+    /* Reports these memory types (VkMemoryPropertyFlags each) instead of the driver's; count 0: the driver's again.   \
+       Each is backed by a driver's type that can do as much. A type without HOST_VISIBLE refuses to be mapped, one    \
+       without HOST_COHERENT really needs flush and invalidate. */                                                     \
+    X(int, memory_types, (const uint32_t *flags, int count), (flags, count))                                           \
+    /* Forgets failures, limits and memory types. */                                                                   \
+    X(void, clear, (void), ())                                                                                         \
+    /* Objects made and not yet destroyed: "VkBuffer", "VkDeviceMemory", ..., "" for all, "mapped" for mappings. An    \
+       unknown type gives -1. */                                                                                       \
+    X(int64_t, live, (const char *type), (type))                                                                       \
+    /* Bytes of device memory allocated now, and the most there ever were since the last reset. */                     \
+    X(uint64_t, allocated_bytes, (void), ())                                                                           \
+    X(uint64_t, peak_allocated_bytes, (void), ())                                                                      \
+    /* Destroys of handles the layer does not know: double destroys, or of objects that outlived their device. */      \
+    X(uint64_t, wrong_destroys, (void), ())                                                                            \
+    /* Instances made with the layer in it, ever: 0 says that the layer is not in use. */                              \
+    X(uint64_t, instances, (void), ())                                                                                 \
+    /* Prints the counts that are not 0. */                                                                            \
+    X(void, print, (FILE * to), (to))
+
+#ifdef HV_COUNT_LAYER_IMPLEMENTATION
+
+extern "C" {
+#define X(result, name, parameters, arguments) __attribute__((visibility("default"))) result hv_layer_##name parameters;
+HV_LAYER_FUNCTIONS(X)
+#undef X
+}
+
+#else
+
+// The test's side: hv_layer_count(...) and the rest as plain functions, looked up in the layer's file when first called.
+inline void *hv_layer_file() {
+    static void *file = [] {
+        const char *path = getenv("HV_COUNT_LAYER");
+        void *opened = path ? dlopen(path, RTLD_NOW) : nullptr;
+        if (!opened) {
+            fprintf(stderr, "count_layer.h: HV_COUNT_LAYER does not name the layer: %s\n", path ? dlerror() : "unset");
+            abort();
+        }
+        return opened;
+    }();
+    return file;
+}
+
+#define X(result, name, parameters, arguments)                                                                         \
+    inline result hv_layer_##name parameters {                                                                         \
+        static auto *function = (result(*) parameters)dlsym(hv_layer_file(), "hv_layer_" #name);                       \
+        return function arguments;                                                                                     \
+    }
+HV_LAYER_FUNCTIONS(X)
+#undef X
+
+#endif
+#endif

@@ -1,0 +1,219 @@
+// The counting layer's own test: what it says must be true before another test may lean on it.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <vulkan/vulkan.h>
+
+#include "count_layer.h"
+
+namespace {
+
+class CountLayer : public testing::Test {
+protected:
+    void SetUp() override {
+        hv_layer_clear();
+        hv_layer_reset();
+        const char *layer = HV_COUNT_LAYER_NAME;
+        VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
+        application.apiVersion = VK_API_VERSION_1_1;
+        VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+        info.pApplicationInfo = &application;
+        info.enabledLayerCount = 1;
+        info.ppEnabledLayerNames = &layer;
+        ASSERT_EQ(vkCreateInstance(&info, nullptr, &instance), VK_SUCCESS);
+        uint32_t count = 1;
+        ASSERT_GE(vkEnumeratePhysicalDevices(instance, &count, &physical), 0);
+        ASSERT_EQ(count, 1u) << "no Vulkan device on this machine";
+    }
+    void TearDown() override {
+        if (device) vkDestroyDevice(device, nullptr);
+        if (instance) vkDestroyInstance(instance, nullptr);
+        hv_layer_clear();
+    }
+    void make_device() {
+        const float priority = 1;
+        VkDeviceQueueCreateInfo queue = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+        queue.queueCount = 1;
+        queue.pQueuePriorities = &priority;
+        VkDeviceCreateInfo info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+        info.queueCreateInfoCount = 1;
+        info.pQueueCreateInfos = &queue;
+        ASSERT_EQ(vkCreateDevice(physical, &info, nullptr, &device), VK_SUCCESS);
+    }
+    VkBuffer make_buffer(VkDeviceSize size) {
+        VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+        info.size = size;
+        info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+        VkBuffer buffer = VK_NULL_HANDLE;
+        EXPECT_EQ(vkCreateBuffer(device, &info, nullptr, &buffer), VK_SUCCESS);
+        return buffer;
+    }
+    VkResult allocate(VkDeviceSize size, uint32_t type, VkDeviceMemory *memory) {
+        VkMemoryAllocateInfo info = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+        info.allocationSize = size;
+        info.memoryTypeIndex = type;
+        return vkAllocateMemory(device, &info, nullptr, memory);
+    }
+
+    VkInstance instance = VK_NULL_HANDLE;
+    VkPhysicalDevice physical = VK_NULL_HANDLE;
+    VkDevice device = VK_NULL_HANDLE;
+};
+
+TEST_F(CountLayer, CountsCalls) {
+    make_device();
+    EXPECT_EQ(hv_layer_count("vkCreateInstance"), 1u);
+    EXPECT_EQ(hv_layer_count("vkCreateDevice"), 1u);
+    EXPECT_EQ(hv_layer_count("vkDeviceWaitIdle"), 0u);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+    EXPECT_EQ(hv_layer_count("vkDeviceWaitIdle"), 3u);
+    EXPECT_EQ(hv_layer_count_prefix("vkCreate"), 2u);
+    EXPECT_EQ(hv_layer_count("vkNoSuchCall"), UINT64_MAX);
+    hv_layer_reset();
+    EXPECT_EQ(hv_layer_count_prefix("vk"), 0u);
+}
+
+TEST_F(CountLayer, FailsTheNthCall) {
+    make_device();
+    EXPECT_EQ(hv_layer_fail("vkDestroyDevice", 1, VK_ERROR_DEVICE_LOST), 0) << "returns nothing, so cannot fail";
+    EXPECT_EQ(hv_layer_fail("vkNoSuchCall", 1, VK_ERROR_DEVICE_LOST), 0);
+    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", 2, VK_ERROR_DEVICE_LOST), 1);
+    const uint64_t before = hv_layer_failed();
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_DEVICE_LOST);
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+    EXPECT_EQ(hv_layer_failed() - before, 1u);
+    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", -1, VK_ERROR_OUT_OF_HOST_MEMORY), 1);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_OUT_OF_HOST_MEMORY);
+    hv_layer_clear();
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+}
+
+TEST_F(CountLayer, KeepsALedger) {
+    make_device();
+    EXPECT_EQ(hv_layer_live("VkBuffer"), 0);
+    EXPECT_EQ(hv_layer_live("VkNothing"), -1);
+    VkBuffer a = make_buffer(100), b = make_buffer(100);
+    EXPECT_EQ(hv_layer_live("VkBuffer"), 2);
+    EXPECT_EQ(hv_layer_live(""), 4) << "instance, device, two buffers";
+    vkDestroyBuffer(device, a, nullptr);
+    vkDestroyBuffer(device, VK_NULL_HANDLE, nullptr);
+    EXPECT_EQ(hv_layer_live("VkBuffer"), 1);
+    vkDestroyBuffer(device, b, nullptr);
+
+    VkCommandPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+    VkCommandPool pool;
+    ASSERT_EQ(vkCreateCommandPool(device, &pool_info, nullptr, &pool), VK_SUCCESS);
+    VkCommandBufferAllocateInfo info = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+    info.commandPool = pool;
+    info.commandBufferCount = 3;
+    VkCommandBuffer commands[3];
+    ASSERT_EQ(vkAllocateCommandBuffers(device, &info, commands), VK_SUCCESS);
+    EXPECT_EQ(hv_layer_live("VkCommandBuffer"), 3);
+    vkFreeCommandBuffers(device, pool, 1, commands);
+    EXPECT_EQ(hv_layer_live("VkCommandBuffer"), 2);
+    vkDestroyCommandPool(device, pool, nullptr);
+    EXPECT_EQ(hv_layer_live("VkCommandBuffer"), 0);
+    EXPECT_EQ(hv_layer_live(""), 2);
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+TEST_F(CountLayer, CountsBytesAndLimitsThem) {
+    make_device();
+    VkDeviceMemory a, b;
+    ASSERT_EQ(allocate(4096, 0, &a), VK_SUCCESS);
+    EXPECT_EQ(hv_layer_allocated_bytes(), 4096u);
+    ASSERT_EQ(hv_layer_limit("allocatedBytes", 8000), 1);
+    EXPECT_EQ(allocate(4096, 0, &b), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    vkFreeMemory(device, a, nullptr);
+    EXPECT_EQ(allocate(4096, 0, &b), VK_SUCCESS);
+    vkFreeMemory(device, b, nullptr);
+    EXPECT_EQ(hv_layer_allocated_bytes(), 0u);
+    EXPECT_EQ(hv_layer_peak_allocated_bytes(), 4096u);
+}
+
+TEST_F(CountLayer, ReportsOtherLimits) {
+    EXPECT_EQ(hv_layer_limit("noSuchLimit", 1), 0);
+    ASSERT_EQ(hv_layer_limit("minStorageBufferOffsetAlignment", 256), 1);
+    ASSERT_EQ(hv_layer_limit("maxComputeWorkGroupCount", 1000), 1);
+    ASSERT_EQ(hv_layer_limit("maxComputeWorkGroupCount.z", 7), 1);
+    ASSERT_EQ(hv_layer_limit("timelineSemaphore", 0), 1);
+    ASSERT_EQ(hv_layer_limit("VkMemoryRequirements.alignment", 65536), 1);
+    ASSERT_EQ(hv_layer_limit("VkMemoryRequirements.padding", 12), 1);
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    EXPECT_EQ(properties.limits.minStorageBufferOffsetAlignment, 256u);
+    EXPECT_EQ(properties.limits.maxComputeWorkGroupCount[0], 1000u);
+    EXPECT_EQ(properties.limits.maxComputeWorkGroupCount[2], 7u);
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &timeline};
+    timeline.timelineSemaphore = VK_TRUE;
+    vkGetPhysicalDeviceFeatures2(physical, &features);
+    EXPECT_EQ(timeline.timelineSemaphore, VK_FALSE);
+    make_device();
+    VkBuffer buffer = make_buffer(1);
+    VkMemoryRequirements requirements;
+    vkGetBufferMemoryRequirements(device, buffer, &requirements);
+    EXPECT_EQ(requirements.alignment, 65536u);
+    EXPECT_GE(requirements.size, 13u);
+    vkDestroyBuffer(device, buffer, nullptr);
+}
+
+TEST_F(CountLayer, HidesExtensions) {
+    auto names = [&] {
+        uint32_t count = 0;
+        EXPECT_EQ(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, nullptr), VK_SUCCESS);
+        std::vector<VkExtensionProperties> all(count);
+        EXPECT_EQ(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, all.data()), VK_SUCCESS);
+        all.resize(count);
+        return all;
+    };
+    const auto before = names();
+    ASSERT_FALSE(before.empty());
+    const std::string hidden = before[0].extensionName;
+    ASSERT_EQ(hv_layer_limit(("extension:" + hidden).c_str(), 0), 1);
+    const auto after = names();
+    EXPECT_EQ(after.size() + 1, before.size());
+    for (const auto &one : after) EXPECT_NE(hidden, one.extensionName);
+}
+
+TEST_F(CountLayer, PretendsOtherMemoryTypes) {
+    const uint32_t types[] = {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT};
+    ASSERT_EQ(hv_layer_memory_types(types, 2), 1);
+    VkPhysicalDeviceMemoryProperties memory;
+    vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+    ASSERT_EQ(memory.memoryTypeCount, 2u);
+    EXPECT_EQ(memory.memoryTypes[0].propertyFlags, types[0]);
+    EXPECT_EQ(memory.memoryTypes[1].propertyFlags, types[1]);
+    make_device();
+    VkDeviceMemory local, host;
+    ASSERT_EQ(allocate(4096, 0, &local), VK_SUCCESS);
+    ASSERT_EQ(allocate(4096, 1, &host), VK_SUCCESS);
+    char *data = nullptr;
+    EXPECT_EQ(vkMapMemory(device, local, 0, VK_WHOLE_SIZE, 0, (void **)&data), VK_ERROR_MEMORY_MAP_FAILED);
+
+    // Not coherent: without a flush the bytes are gone with the mapping, with one they are kept.
+    VkMappedMemoryRange range = {VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE, nullptr, host, 0, VK_WHOLE_SIZE};
+    for (bool flush : {true, false}) {
+        ASSERT_EQ(vkMapMemory(device, host, 0, VK_WHOLE_SIZE, 0, (void **)&data), VK_SUCCESS);
+        EXPECT_EQ(hv_layer_live("mapped"), 1);
+        memset(data, flush ? 7 : 8, 4096);
+        if (flush) {
+            EXPECT_EQ(vkFlushMappedMemoryRanges(device, 1, &range), VK_SUCCESS);
+        }
+        vkUnmapMemory(device, host);
+        EXPECT_EQ(hv_layer_live("mapped"), 0);
+    }
+    ASSERT_EQ(vkMapMemory(device, host, 0, VK_WHOLE_SIZE, 0, (void **)&data), VK_SUCCESS);
+    EXPECT_EQ((unsigned char)data[100], 0xCD) << "not invalidated yet";
+    EXPECT_EQ(vkInvalidateMappedMemoryRanges(device, 1, &range), VK_SUCCESS);
+    EXPECT_EQ(data[100], 7);
+    vkFreeMemory(device, host, nullptr);
+    vkFreeMemory(device, local, nullptr);
+    EXPECT_EQ(hv_layer_live("mapped"), 0) << "freeing unmaps";
+}
+
+}  // namespace

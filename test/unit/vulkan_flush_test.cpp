@@ -1,0 +1,189 @@
+// The two policies over histories that the test invents: no clock, no device.
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "vulkan_base.h"
+#include "vulkan_flush.h"
+
+using namespace halide_vulkan;
+
+namespace {
+
+FlushPolicy policy_of(FlushMode mode) {
+    FlushOptions options;
+    options.mode = mode;
+    options.max_commands = 64;
+    options.max_bytes = 1 << 20;
+    options.max_ns = 1000000;
+    return FlushPolicy(options);
+}
+
+// A GPU that takes gpu_ns per command and submit_ns per submission, fed by a caller that records one command each
+// record_ns. Returns the number of submissions; *idle_ns is how long the GPU stood still with a command recorded.
+int simulate(const FlushPolicy &policy, int commands, uint64_t record_ns, uint64_t gpu_ns, uint64_t submit_ns,
+             uint64_t *idle_ns) {
+    uint64_t now = 0, gpu_free_at = 0, open_since = 0;
+    std::vector<uint64_t> ends;
+    FlushPolicy::Batch batch;
+    int submissions = 0;
+    *idle_ns = 0;
+    for (int i = 0; i < commands; i++) {
+        now += record_ns;
+        if (batch.commands == 0) open_since = now;
+        batch.commands++;
+        batch.predicted_ns = policy.predict(batch.commands);
+        uint32_t in_flight = 0;
+        for (uint64_t end : ends) in_flight += end > now;
+        if (!policy.should_submit(batch, in_flight)) continue;
+        submissions++;
+        if (now > std::max(gpu_free_at, open_since)) *idle_ns += now - std::max(gpu_free_at, open_since);
+        gpu_free_at = std::max(gpu_free_at, now) + submit_ns + batch.commands * gpu_ns;
+        ends.push_back(gpu_free_at);
+        batch = {};
+    }
+    return submissions;
+}
+
+}  // namespace
+
+TEST(FlushMode, WordsAreParsed) {
+    FlushMode mode = FlushMode::count;
+    EXPECT_TRUE(parse_flush_mode("auto", &mode));
+    EXPECT_EQ(mode, FlushMode::automatic);
+    EXPECT_TRUE(parse_flush_mode("count", &mode));
+    EXPECT_EQ(mode, FlushMode::count);
+    EXPECT_TRUE(parse_flush_mode("always", &mode));
+    EXPECT_EQ(mode, FlushMode::always);
+    for (const char *wrong : {"", "Auto", "never", "auto ", "counts"}) EXPECT_FALSE(parse_flush_mode(wrong, &mode));
+    EXPECT_EQ(mode, FlushMode::always);
+}
+
+TEST(FlushPolicy, AnEmptyBatchIsNeverSubmitted) {
+    for (FlushMode mode : {FlushMode::automatic, FlushMode::count, FlushMode::always}) {
+        for (uint32_t in_flight : {0u, 1u, 2u, 16u}) EXPECT_FALSE(policy_of(mode).should_submit({}, in_flight));
+    }
+}
+
+TEST(FlushPolicy, AutomaticKeepsTwoInFlight) {
+    const FlushPolicy p = policy_of(FlushMode::automatic);
+    EXPECT_TRUE(p.should_submit({1, 0, 0}, 0));
+    EXPECT_TRUE(p.should_submit({1, 0, 0}, 1));
+    EXPECT_FALSE(p.should_submit({1, 0, 0}, 2));
+    EXPECT_FALSE(p.should_submit({63, (1 << 20) - 1, 999999}, 2));
+    EXPECT_TRUE(p.should_submit({64, 0, 0}, 2));
+    EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, 2));
+    EXPECT_TRUE(p.should_submit({1, 0, 1000000}, 2));
+}
+
+TEST(FlushPolicy, CountLooksAtTheBatchAlone) {
+    const FlushPolicy p = policy_of(FlushMode::count);
+    for (uint32_t in_flight : {0u, 1u, 2u, 16u}) {
+        EXPECT_FALSE(p.should_submit({63, 0, UINT64_MAX}, in_flight));
+        EXPECT_TRUE(p.should_submit({64, 0, 0}, in_flight));
+        EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, in_flight));
+    }
+}
+
+TEST(FlushPolicy, AlwaysIsAlways) {
+    EXPECT_TRUE(policy_of(FlushMode::always).should_submit({1, 0, 0}, 16));
+}
+
+TEST(FlushPolicy, LearnsQuicklyUpAndSlowlyDown) {
+    FlushPolicy p;
+    EXPECT_EQ(p.predict(100), 0u);
+    p.learn(0, 1000);
+    EXPECT_EQ(p.predict(1), 0u);
+    p.learn(10, 10000);
+    EXPECT_EQ(p.predict(1), 1000u);
+    EXPECT_EQ(p.predict(50), 50000u);
+    p.learn(1, 3000);
+    EXPECT_EQ(p.predict(1), 2000u);
+    p.learn(1, 1200);
+    EXPECT_EQ(p.predict(1), 1900u);
+    for (int i = 0; i < 200; i++) p.learn(1, 5000);
+    EXPECT_EQ(p.predict(1), 5000u);
+    for (int i = 0; i < 200; i++) p.learn(1, 100);
+    EXPECT_LT(p.predict(1), 120u);
+    p.learn(1, UINT64_MAX);  // a stuck submission: large, and no overflow
+    EXPECT_GT(p.predict(1), 2000000000u);
+    EXPECT_GT(p.predict(0xffffffffu), p.predict(1));
+}
+
+TEST(FlushPolicy, DefaultsBatchSixteenAndStayFarBelowAWatchdog) {
+    const FlushOptions defaults;
+    EXPECT_GE(defaults.max_commands, 16u);
+    EXPECT_LE(defaults.max_ns * 100, 2000000000u);
+    EXPECT_LE(defaults.max_bytes * 4, 64u << 20);
+    EXPECT_EQ(defaults.mode, FlushMode::automatic);
+}
+
+TEST(FlushPolicy, BatchSizeFollowsTheLoad) {
+    const FlushPolicy p = policy_of(FlushMode::automatic);
+    uint64_t idle = 0;
+    // The caller is slower than the GPU: each command goes at once, and the GPU never waits for a batch to fill.
+    EXPECT_EQ(simulate(p, 1000, 50000, 2300, 8300, &idle), 1000);
+    EXPECT_EQ(idle, 0u);
+    // The caller is faster: few submissions, and still no waiting.
+    const int few = simulate(p, 1000, 500, 2300, 8300, &idle);
+    EXPECT_LT(few, 1000 / 16);
+    EXPECT_EQ(idle, 0u);
+    // With "count", the same load lets the GPU stand still while the first batch fills.
+    EXPECT_EQ(simulate(policy_of(FlushMode::count), 1024, 500, 2300, 8300, &idle), 16);
+    EXPECT_GT(idle, 0u);
+}
+
+TEST(WaitPolicy, WithoutSpinningTheBudgetStaysZero) {
+    for (WaitPolicy p : {WaitPolicy(), WaitPolicy(false)}) {
+        EXPECT_EQ(p.polls(), 0u);
+        p.finished_after(0);
+        p.finished_after(500);
+        for (int i = 0; i < 100; i++) p.blocked();
+        EXPECT_EQ(p.polls(), 0u);
+    }
+}
+
+TEST(WaitPolicy, TheBudgetIsBoundedWhateverHappens) {
+    WaitPolicy p(true);
+    uint32_t state = 1;
+    for (int i = 0; i < 100000; i++) {
+        ASSERT_GE(p.polls(), 64u);
+        ASSERT_LE(p.polls(), 1024u);
+        state = state * 1664525u + 1013904223u;
+        if (state >> 31) p.blocked();
+        else p.finished_after(i % 3 ? state >> 20 : 0xffffffffu);
+    }
+}
+
+TEST(WaitPolicy, ShortWaitsAreSpunThrough) {
+    WaitPolicy p(true);
+    const uint32_t needed = 280;  // 17 us
+    for (int i = 0; i < 1000; i++) {
+        ASSERT_GE(p.polls(), needed);
+        p.finished_after(needed);
+    }
+    EXPECT_LE(p.polls(), 2 * needed + 64 + 8);
+}
+
+TEST(WaitPolicy, LongWaitsCostLittleSpinningAndShortOnesAreFoundAgain) {
+    WaitPolicy p(true);
+    uint64_t spun = 0;
+    for (int i = 0; i < 800; i++) {
+        spun += p.polls();
+        p.blocked();
+    }
+    EXPECT_LE(spun / 800, 300u);  // about 18 us of a wait that blocks
+    // Then all waits take 280 polls: within 8 of them the policy spins long enough again, and stays there.
+    int missed = 0;
+    for (int i = 0; i < 100; i++) {
+        if (p.polls() >= 280) {
+            p.finished_after(280);
+        } else {
+            missed++;
+            p.blocked();
+        }
+    }
+    EXPECT_LE(missed, 8);
+}
