@@ -25,7 +25,7 @@ bench: build
 	@.venv/bin/python -B tools/bench.py
 
 format:
-	@git ls-files '*.cpp' '*.h' '*.def' | xargs clang-format -i
+	@git ls-files '*.cpp' '*.h' | xargs clang-format -i
 
 clean:
 	@rm -rf build

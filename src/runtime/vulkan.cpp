@@ -43,6 +43,8 @@
 
 #include "vulkan_device.h"
 
+#include "vulkan_flusher.h"
+
 #include "vulkan_context.h"
 
 #include "vulkan_buffers.h"
@@ -167,8 +169,19 @@ inline void sync(void *user_context, uint64_t number, Failure &failure) {
     Device &d = *session.device;
     Submissions &s = d.submissions;
     if (!check_not_lost(d.gpu, failure)) return;
-    if (s.open && s.batch.commands > 0 && !session.submit()) return;
-    if (s.completed < s.submitted) session.end_and_wait(s.submitted);
+    const bool unsubmitted = s.open && s.batch.commands > 0;
+    const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
+    if (unsubmitted) s.poll(d.gpu);
+    // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so that
+    // the commands of other threads that arrive meanwhile share its submit.
+    if (unsubmitted && s.in_flight() >= 2) {
+        add_user(&d);
+        const bool waited = session.end_and_wait(s.submitted - 1);
+        const bool again = waited && session.begin(Need::existing, &d);
+        drop_user(&d);
+        if (!again) return;
+    }
+    if (s.completed < target) session.end_and_wait(target);
 }
 
 // Waits for the GPU, then gives back every block, ring and pipeline memory that nothing uses.
@@ -187,14 +200,11 @@ inline void give_back_unused(void *user_context) {
     drop_user(d);
 }
 
-// How many bytes a handle's memory holds from its lowest byte on; 0 for a handle that leads nowhere.
+// How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
+// launch, of every buffer.
 inline uint64_t device_bytes(uint64_t number) {
-    Pinned pinned(number);
-    if (!pinned.device) return 0;
-    halide_mutex_lock(&pinned.device->lock);
-    const uint64_t size = pinned.device->memory.region(pinned.handle.region).size;
-    halide_mutex_unlock(&pinned.device->lock);
-    return size;
+    const Handle *h = handles.find(number);
+    return h && h->device ? h->bytes : 0;
 }
 
 // An application's next submission on the queue then comes after ours.

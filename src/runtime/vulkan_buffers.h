@@ -82,7 +82,7 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
             if (wait_for == 0 || !session.end_and_wait(wait_for)) return 0;
             continue;
         }
-        const uint64_t number = handles.make(&now, region, origin, false);
+        const uint64_t number = handles.make(&now, region, now.memory.region(region).size, origin, false);
         if (number == 0) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         const bool filled = number != 0 && (!fill || fill_region(session, region));
         if (filled) return number;
@@ -128,15 +128,14 @@ inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
     Device &d = *pinned.device;
     const int64_t origin = (int64_t)pinned.handle.origin + delta;
     halide_mutex_lock(&d.lock);
-    const bool inside = origin >= 0 && (uint64_t)origin <= d.memory.region(pinned.handle.region).size;
+    const bool inside = origin >= 0 && (uint64_t)origin <= pinned.handle.bytes;
     if (inside) d.memory.add_reference(pinned.handle.region);
-    const uint64_t size = d.memory.region(pinned.handle.region).size;
     halide_mutex_unlock(&d.lock);
     if (!inside) {
-        failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of " << size << " bytes was asked for";
+        failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of " << pinned.handle.bytes << " bytes was asked for";
         return 0;
     }
-    const uint64_t number = handles.make(&d, pinned.handle.region, (uint64_t)origin, pinned.handle.wrapped);
+    const uint64_t number = handles.make(&d, pinned.handle.region, pinned.handle.bytes, (uint64_t)origin, pinned.handle.wrapped);
     if (number == 0) {
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         halide_mutex_lock(&d.lock);
@@ -162,7 +161,7 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
     }
     const uint32_t region = d.memory.wrap(buffer, bytes, failure);
     if (region == kNoIndex) return 0;
-    const uint64_t number = handles.make(&d, region, origin, true);
+    const uint64_t number = handles.make(&d, region, bytes, origin, true);
     if (number) return number;
     d.memory.drop_reference(d.deferred, region);
     failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";

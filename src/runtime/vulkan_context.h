@@ -15,7 +15,7 @@
 #ifndef HALIDE_VULKAN_CONTEXT_H
 #define HALIDE_VULKAN_CONTEXT_H
 
-#include "vulkan_device.h"
+#include "vulkan_flusher.h"
 
 namespace halide_vulkan {
 namespace {
@@ -34,6 +34,8 @@ struct OwnContext {
     KeptFailure failure;      // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
+
+inline halide_mutex *own_queue_lock() { return &own_context.lock; }
 
 // Its address names this module to __cxa_atexit and __cxa_finalize.
 char module_mark;
@@ -148,8 +150,11 @@ public:
         s.batch.bytes += bytes;
         s.batch.predicted_ns = device->flush.predict(s.batch.commands);
         s.poll(device->gpu);
-        if (!device->flush.should_submit(s.batch, (uint32_t)s.in_flight())) return true;
-        return submit();
+        __atomic_add_fetch(&device->flusher.activity, 1, __ATOMIC_RELAXED);
+        if (device->flush.should_submit(s.batch, (uint32_t)s.in_flight(), s.row)) return submit();
+        // In the mode for counting, what is submitted when must not depend on time.
+        if ((FlushMode)device->gpu.options.flush_mode == FlushMode::count || !device->own) return true;
+        return arm_flusher(*device) || submit();
     }
 
 private:
@@ -296,6 +301,7 @@ inline void release_device(void *user_context, Failure &failure) {
         session.submit();
     }
     handles.orphan_all(d);
+    stop_flusher(*d);
     for (;; halide_thread_yield()) {
         Failure later;
         Failure &report = failure.failed() ? later : failure;
@@ -333,6 +339,9 @@ void leave_process(void *) {
         add_user(d);
         __atomic_store_n(&d->releasing, 1, __ATOMIC_RELEASE);
         handles.orphan_all(d);
+        halide_mutex_unlock(&c.lock);
+        stop_flusher(*d);
+        halide_mutex_lock(&c.lock);
         halide_mutex_lock(&d->lock);
         d->submissions.submit(d->gpu, ignored);
         halide_mutex_unlock(&d->lock);

@@ -24,6 +24,15 @@
 namespace halide_vulkan {
 namespace {
 
+// The thread that submits what a caller left open (vulkan_flusher.h). Guarded by the device's lock.
+struct Flusher {
+    halide_cond wake;
+    halide_thread *thread;  // null until a batch is first left open
+    bool armed;             // there may be something to submit
+    uint32_t stop;          // atomic
+    uint32_t activity;      // commands recorded, wraps around; atomic
+};
+
 struct Device {
     halide_mutex lock;
     Gpu gpu;
@@ -36,6 +45,7 @@ struct Device {
     FlushPolicy flush;
     WaitPolicy waiting;
     LaunchScratch scratch;
+    Flusher flusher;
     uint64_t waits;      // ever, for statistics
     uint32_t users;      // calls inside; atomic
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
@@ -162,8 +172,8 @@ inline Device *pin_device_of(uint64_t number, Handle *copy) {
 }
 
 // Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
-// reason in failure when the device is lost or the wait fails.
-inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
+// reason in failure when the device is lost or the wait fails. `may_spin`: somebody waits for the result.
+inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spin = true) {
     Gpu &gpu = d.gpu;
     Submissions &s = d.submissions;
     halide_mutex_lock(&d.lock);
@@ -173,9 +183,9 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
         while (target > s.completed && s.slot_of(target).lost) target--;
         if (target <= s.completed || !check_not_lost(gpu, failure)) break;
         Slot &slot = s.slot_of(target);
-        if (first) d.waits++;
+        if (first && may_spin) d.waits++;
         slot.pins++;
-        const uint32_t budget = d.waiting.polls();
+        const uint32_t budget = may_spin ? d.waiting.polls() : 0;
         halide_mutex_unlock(&d.lock);
 
         uint32_t polls = 0;
@@ -189,8 +199,8 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
 
         halide_mutex_lock(&d.lock);
         slot.pins--;
-        if (blocked) d.waiting.blocked();
-        else d.waiting.finished_after(polls);
+        if (may_spin && blocked) d.waiting.blocked();
+        if (may_spin && !blocked) d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {
             s.completed = max_of(s.completed, target);
         } else if (result != VK_TIMEOUT) {
@@ -198,6 +208,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
             break;
         }
     }
+    if (may_spin) s.row = 0;
     // Refused submissions right behind what is done are done as well.
     while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
     d.deferred.collect(gpu, s.completed);

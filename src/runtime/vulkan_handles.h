@@ -2,7 +2,7 @@
 //
 // The field is a number: an index into a table and the generation of that entry. So a handle that was freed, or whose
 // device was released, is recognised: freeing it is harmless, using it is an error, and neither touches memory that is
-// gone. The table outlives device_release; its entries are 32 bytes and are reused.
+// gone. The table outlives device_release; its entries are 40 bytes and are reused.
 //
 // Several handles may name one region: crops and slices hold a reference and their own origin, the byte at which their
 // element of minimal coordinates lies.
@@ -23,6 +23,7 @@ struct Device;
 struct Handle {
     Device *device;  // null: orphaned by device_release
     uint64_t origin;  // bytes from the region's start to the element of minimal coordinates
+    uint64_t bytes;   // of the region
     uint32_t region;
     uint32_t generation;
     uint32_t next_unused;
@@ -33,7 +34,7 @@ struct Handle {
 class Handles {
 public:
     // 0 when host memory is out.
-    uint64_t make(Device *device, uint32_t region, uint64_t origin, bool wrapped) {
+    uint64_t make(Device *device, uint32_t region, uint64_t bytes, uint64_t origin, bool wrapped) {
         halide_mutex_lock(&lock);
         uint32_t index = unused;
         if (index != 0) {
@@ -47,6 +48,7 @@ public:
             Handle &h = *at(index);
             h.device = device;
             h.origin = origin;
+            h.bytes = bytes;
             h.region = region;
             h.generation = (h.generation + 1) & kGenerationMask;
             h.live = true;

@@ -8,7 +8,8 @@
 //
 // Modules belong to no device: what a device compiled from them is in vulkan_kernels.h.
 //
-// Thread rule: acquire and release_use lock for themselves. A module with users does not change.
+// Thread rule: entered by any number of threads. A module with users does not change. To become a user of a module whose
+// content is there takes one atomic addition; dropping content takes a module without users out of reach first.
 
 #ifndef HALIDE_VULKAN_MODULES_H
 #define HALIDE_VULKAN_MODULES_H
@@ -22,8 +23,8 @@ namespace {
 struct Module {
     Module *next;       // of the same bucket
     uint64_t hash;
-    uint64_t last_used;  // order of use
-    uint32_t users;
+    uint64_t last_used;  // order of the calls that had to look it up
+    uint32_t users;      // pipeline calls under way; atomic
     uint32_t size;
     uint8_t *bytes;      // null: the content was dropped
     Blob blob;
@@ -34,15 +35,13 @@ class Modules {
 public:
     // The module of this blob, with one more user. `known` is the state word's value, null the first time.
     Module *acquire(Module *known, const void *blob, size_t size, Failure &failure) {
+        if (known && add_user_of(known)) return known;
         halide_mutex_lock(&lock);
-        Module *m = known;
-        if (!m || !m->bytes) {
-            const uint64_t hash = m ? m->hash : hash_of(blob, size);
-            if (!m) m = find(hash, blob, size);
-            if (!m || !m->bytes) m = load(m, hash, blob, size, failure);
-        }
+        const uint64_t hash = known ? known->hash : hash_of(blob, size);
+        Module *m = known ? known : find(hash, blob, size);
+        if (!m || !m->bytes) m = load(m, hash, blob, size, failure);
         if (m) {
-            m->users++;
+            __atomic_store_n(&m->users, (m->users & ~kDropped) + 1, __ATOMIC_RELEASE);
             m->last_used = ++clock;
         }
         halide_mutex_unlock(&lock);
@@ -50,9 +49,10 @@ public:
     }
 
     void release_use(Module *m) {
+        __atomic_sub_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
+        if (__atomic_load_n(&kept_bytes, __ATOMIC_RELAXED) <= kKeepBytes) return;
         halide_mutex_lock(&lock);
-        if (m->users > 0) m->users--;
-        if (kept_bytes > kKeepBytes) drop_unused();
+        drop_unused();
         halide_mutex_unlock(&lock);
     }
 
@@ -60,11 +60,21 @@ private:
     // A large program has some hundred kernels of 10 to 100 KiB.
     static constexpr uint64_t kKeepBytes = 64ull << 20;
     static constexpr uint32_t kBuckets = 256;
+    // In Module::users: the content was dropped.
+    static constexpr uint32_t kDropped = 1u << 31;
 
     halide_mutex lock;
     Module *buckets[kBuckets];
     uint64_t clock;
     uint64_t kept_bytes;
+
+    static bool add_user_of(Module *m) {
+        uint32_t seen = __atomic_load_n(&m->users, __ATOMIC_RELAXED);
+        while (!(seen & kDropped)) {
+            if (__atomic_compare_exchange_n(&m->users, &seen, seen + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return true;
+        }
+        return false;
+    }
 
     // FNV-1a over words. Equal hashes are told apart by comparing the bytes.
     static uint64_t hash_of(const void *blob, size_t size) {
@@ -149,10 +159,11 @@ private:
             Module *oldest = nullptr;
             for (Module *bucket : buckets) {
                 for (Module *m = bucket; m; m = m->next) {
-                    if (m->bytes && m->users == 0 && (!oldest || m->last_used < oldest->last_used)) oldest = m;
+                    if (m->bytes && __atomic_load_n(&m->users, __ATOMIC_RELAXED) == 0 && (!oldest || m->last_used < oldest->last_used)) oldest = m;
                 }
             }
-            if (!oldest) return;
+            uint32_t none = 0;
+            if (!oldest || !__atomic_compare_exchange_n(&oldest->users, &none, kDropped, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
             kept_bytes -= oldest->size;
             drop_content(*oldest);
         }

@@ -52,6 +52,7 @@ inline const char *get_text(TextOption &option, const char *environment, const c
 }
 
 struct NumberOptions {
+#define HV_CHOICE(name, environment, words, reason) uint32_t name;
 #define HV_NUMBER(name, environment, standard, smallest, largest, reason) uint32_t name;
 #include "vulkan_options.def"
 };
@@ -96,7 +97,31 @@ inline bool read_number_option(const char *environment, uint32_t standard, uint3
     return true;
 }
 
+// The place of `value` in a list of words separated by '|'; false when it is none of them.
+inline bool find_word(const char *words, const char *value, uint32_t &place) {
+    for (place = 0;; place++) {
+        size_t n = 0;
+        while (words[n] && words[n] != '|') n++;
+        size_t same = 0;
+        while (same < n && value[same] == words[same]) same++;
+        if (same == n && value[n] == 0) return true;
+        if (!words[n]) return false;
+        words += n + 1;
+    }
+}
+
+inline bool read_choice_option(const char *environment, const char *words, uint32_t &out, Failure &failure) {
+    out = 0;
+    const char *value = getenv(environment);
+    if (!value || !*value) return true;
+    if (find_word(words, value, out)) return true;
+    failure.because(kGenericError) << "Vulkan: " << environment << " is '" << value << "'; it takes one of " << words;
+    return false;
+}
+
 inline bool read_number_options(NumberOptions &options, Failure &failure) {
+#define HV_CHOICE(name, environment, words, reason)                                            \
+    if (!read_choice_option(environment, words, options.name, failure)) return false;
 #define HV_NUMBER(name, environment, standard, smallest, largest, reason)                                             \
     if (!read_number_option(environment, standard, smallest, largest, options.name, failure)) return false;
 #include "vulkan_options.def"

@@ -165,9 +165,7 @@ private:
     // it is the bound that makes allocate O(1).
     static constexpr int kLook = 8;
 
-    enum State : uint32_t { kSpare,
-                            kFree,
-                            kUsed };
+    enum State : uint32_t { kSpare, kFree, kUsed };
     struct Node {
         uint64_t offset, size, last_use;
         uint32_t block;
@@ -223,7 +221,7 @@ private:
         const uint32_t b = bin_of(n.size);
         bin[b] = n.next;
         if (n.next != kNone) return;
-        step_map[b / kSteps] &= (uint16_t)~(1u << (b & (kSteps - 1)));
+        step_map[b / kSteps] &= (uint16_t) ~(1u << (b & (kSteps - 1)));
         if (step_map[b / kSteps] == 0) class_map &= ~((uint64_t)1 << (b / kSteps));
     }
 

@@ -108,9 +108,7 @@ private:
     // that tickets may wrap around 2^32.
     static constexpr uint32_t kEntries = 256;
 
-    enum State : uint32_t { kHeld,
-                            kPublished,
-                            kCancelled };
+    enum State : uint32_t { kHeld, kPublished, kCancelled };
     struct Entry {
         uint64_t bytes;    // with those skipped behind it
         uint64_t skipped;  // before it; counted by its neighbour, so that they come back with that
@@ -158,8 +156,8 @@ private:
     }
 
     uint64_t capacity = 0, alignment = 1;
-    uint64_t tail = 0, used = 0;       // the taken bytes are [tail, tail + used), around the end
-    uint32_t first = 0, count = 0;     // tickets first .. first + count - 1 are live
+    uint64_t tail = 0, used = 0;    // the taken bytes are [tail, tail + used), around the end
+    uint32_t first = 0, count = 0;  // tickets first .. first + count - 1 are live
     Entry entries[kEntries] = {};
 };
 

@@ -128,14 +128,11 @@ struct Strip {
     int64_t source_step, destination_step;
 };
 
-enum class Side : uint32_t { source,
-                             destination };
+enum class Side : uint32_t { source, destination };
 
 // A set of runs: `run` contiguous bytes at each point of a grid of at most 16 dimensions.
 struct Runs {
-    enum Dense : uint32_t { kNeither,
-                            kSource,
-                            kDestination };
+    enum Dense : uint32_t { kNeither, kSource, kDestination };
     struct Dimension {
         size_t extent;
         int64_t source, destination;  // strides
@@ -213,8 +210,8 @@ inline int collect_dimensions(const StridedView &src, const StridedView &dst, Si
     for (int i = 0; i < src.dims; i++) {
         PlanDimension d = {src.extent[i], src.stride[i], dst.stride[i], 0, 0};
         if (d.extent == 1) continue;
-        const bool turn = order == Side::source ? d.source < 0 || (d.source == 0 && d.destination < 0) :
-                                                  d.destination < 0 || (d.destination == 0 && d.source < 0);
+        const bool turn = order == Side::source ? d.source < 0 || (d.source == 0 && d.destination < 0)
+                                                : d.destination < 0 || (d.destination == 0 && d.source < 0);
         if (d.destination == 0 || turn) {
             r.source += d.source * (d.extent - 1);
             r.destination += d.destination * (d.extent - 1);

@@ -123,6 +123,7 @@ public:
     }
     const char *lost_cause() const { return cause; }
 
+    uint32_t row;          // submissions since a caller last waited
     uint64_t submissions;  // ever, for statistics
     uint64_t barriers;
 
@@ -302,6 +303,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     slot.fence_used = true;
     submitted++;
     submissions++;
+    row++;
     open = false;
     return true;
 }

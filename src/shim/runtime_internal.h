@@ -1,9 +1,9 @@
 // runtime_internal.h: what Halide's public headers ask for in a freestanding build. [standalone builds only]
 //
-// With COMPILING_HALIDE_RUNTIME defined, HalideRuntime.h includes a header of this name. Halide's source tree has one of
-// its own; outside of a tree this one stands in for it and gives just what the public headers and our runtime may use:
-// fixed-width integers, and those functions of the C library that every program has. Nothing in src/runtime includes it
-// by name, so laid over a Halide tree the runtime compiles with Halide's own.
+// With COMPILING_HALIDE_RUNTIME defined, HalideRuntime.h includes a header of this name. Halide's source tree has one
+// of its own; outside of a tree this one stands in for it and gives just what the public headers and our runtime may
+// use: fixed-width integers, and those functions of the C library that every program has. Nothing in src/runtime
+// includes it by name, so laid over a Halide tree the runtime compiles with Halide's own.
 
 #ifndef HALIDE_VULKAN_SHIM_RUNTIME_INTERNAL_H
 #define HALIDE_VULKAN_SHIM_RUNTIME_INTERNAL_H

@@ -1,16 +1,16 @@
 // count_layer.h: how a test talks to VK_LAYER_HALIDEVULKAN_count.
 //
-// The layer is a real Vulkan layer: it sits between whatever runtime is tested (ours or stock) and the driver, so what it
-// counts is what the driver was asked, not what the runtime says of itself. It is switched on by name, with
-// HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count or VK_INSTANCE_LAYERS=..., and then counts every call, keeps a ledger of live
-// objects, and, when told to, fails calls or reports other limits and memory types than the driver's.
+// The layer is a real Vulkan layer: it sits between whatever runtime is tested (ours or stock) and the driver, so what
+// it counts is what the driver was asked, not what the runtime says of itself. It is switched on by name, with
+// HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count or VK_INSTANCE_LAYERS=..., and then counts every call, keeps a ledger of
+// live objects, and, when told to, fails calls or reports other limits and memory types than the driver's.
 //
 // Layers are loaded privately and their symbols are in no global scope; so a test opens the very same file first
 // (HV_COUNT_LAYER, which CTest sets) and finds the functions in it. The file stays loaded until the process ends, so
 // failures and limits may be set before the first Vulkan call, and counts be read after the last.
 //
-// Thread rule: all functions may be called from any thread at any time. Limits and memory types are read when the runtime
-// asks for them, which is mostly once, when it makes its context: set them before.
+// Thread rule: all functions may be called from any thread at any time. Limits and memory types are read when the
+// runtime asks for them, which is mostly once, when it makes its context: set them before.
 
 #ifndef HALIDE_VULKAN_COUNT_LAYER_H
 #define HALIDE_VULKAN_COUNT_LAYER_H
@@ -35,7 +35,7 @@
     X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
     /* Calls that were failed in this way since the process began. */                                                  \
     X(uint64_t, failed, (void), ())                                                                                    \
-    /* Reports another value for a limit or feature; see reports.cpp for the keys. Returns 0 for an unknown key. */     \
+    /* Reports another value for a limit or feature; see reports.cpp for the keys. Returns 0 for an unknown key. */    \
     X(int, limit, (const char *key, uint64_t value), (key, value))                                                     \
     /* Reports these memory types (VkMemoryPropertyFlags each) instead of the driver's; count 0: the driver's again.   \
        Each is backed by a driver's type that can do as much. A type without HOST_VISIBLE refuses to be mapped, one    \
@@ -66,7 +66,8 @@ HV_LAYER_FUNCTIONS(X)
 
 #else
 
-// The test's side: hv_layer_count(...) and the rest as plain functions, looked up in the layer's file when first called.
+// The test's side: hv_layer_count(...) and the rest as plain functions, looked up in the layer's file when first
+// called.
 inline void *hv_layer_file() {
     static void *file = [] {
         const char *path = getenv("HV_COUNT_LAYER");

@@ -148,7 +148,8 @@ TEST_F(CountLayer, ReportsOtherLimits) {
     EXPECT_EQ(properties.limits.minStorageBufferOffsetAlignment, 256u);
     EXPECT_EQ(properties.limits.maxComputeWorkGroupCount[0], 1000u);
     EXPECT_EQ(properties.limits.maxComputeWorkGroupCount[2], 7u);
-    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
     VkPhysicalDeviceFeatures2 features = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &timeline};
     timeline.timelineSemaphore = VK_TRUE;
     vkGetPhysicalDeviceFeatures2(physical, &features);

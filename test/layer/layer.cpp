@@ -82,7 +82,8 @@ HV_CREATES(vkCreateCommandPool, VkCommandPool, VkCommandPoolCreateInfo)
 #undef HV_CREATES
 #undef HV_DESTROYS
 
-void after(Tag<kvkDestroyDescriptorPool>, bool, Next &, VkDevice, VkDescriptorPool pool, const VkAllocationCallbacks *) {
+void after(Tag<kvkDestroyDescriptorPool>, bool, Next &, VkDevice, VkDescriptorPool pool,
+           const VkAllocationCallbacks *) {
     destroyed_children("VkDescriptorSet", number(pool));
     destroyed("VkDescriptorPool", number(pool));
 }
@@ -131,7 +132,9 @@ void after(Tag<kvkDestroyDebugUtilsMessengerEXT>, bool, Next &, VkInstance, VkDe
 void after(Tag<kvkGetPhysicalDeviceProperties>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceProperties *p) {
     change(p);
 }
-void after(Tag<kvkGetPhysicalDeviceFeatures>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceFeatures *f) { change(f); }
+void after(Tag<kvkGetPhysicalDeviceFeatures>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceFeatures *f) {
+    change(f);
+}
 void after(Tag<kvkGetPhysicalDeviceMemoryProperties>, bool, Next &next, VkPhysicalDevice physical,
            VkPhysicalDeviceMemoryProperties *m) {
     change(next, physical, m);
@@ -179,7 +182,8 @@ void on_failure(Tag<kvkCreateComputePipelines>, VkDevice, VkPipelineCache, uint3
                 const VkComputePipelineCreateInfo *, const VkAllocationCallbacks *, VkPipeline *made) {
     for (uint32_t i = 0; i < count; i++) made[i] = VK_NULL_HANDLE;
 }
-void on_failure(Tag<kvkAllocateDescriptorSets>, VkDevice, const VkDescriptorSetAllocateInfo *info, VkDescriptorSet *sets) {
+void on_failure(Tag<kvkAllocateDescriptorSets>, VkDevice, const VkDescriptorSetAllocateInfo *info,
+                VkDescriptorSet *sets) {
     for (uint32_t i = 0; i < info->descriptorSetCount; i++) sets[i] = VK_NULL_HANDLE;
 }
 void on_failure(Tag<kvkAllocateCommandBuffers>, VkDevice, const VkCommandBufferAllocateInfo *info,
@@ -281,8 +285,8 @@ void around(Tag<kvkDestroyDevice>, Next &next, VkDevice device, const VkAllocati
     remove_next(key);
 }
 
-// The loader hands each layer its successor in a list of link records in the create info; ours is the first of its kind,
-// and is moved on before the call goes down.
+// The loader hands each layer its successor in a list of link records in the create info; ours is the first of its
+// kind, and is moved on before the call goes down.
 template<typename Link>
 Link *find_link(const void *p_next, VkStructureType type) {
     for (auto *one = (VkBaseInStructure *)p_next; one; one = (VkBaseInStructure *)one->pNext) {

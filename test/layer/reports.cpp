@@ -9,8 +9,8 @@
 //   allocatedBytes                   vkAllocateMemory beyond this sum fails with VK_ERROR_OUT_OF_DEVICE_MEMORY
 //   a feature listed below           0: reported as not there (other values leave the driver's answer)
 //   extension:NAME                   0: this device extension is reported as not there
-// A smaller limit or a larger alignment is always safe for the driver below. Claims beyond the driver's are possible, and
-// the test's own responsibility.
+// A smaller limit or a larger alignment is always safe for the driver below. Claims beyond the driver's are possible,
+// and the test's own responsibility.
 
 #include <cstring>
 
@@ -84,18 +84,24 @@
 namespace hv_layer {
 namespace {
 
-const char *const kOtherKeys[] = {"maxMemoryAllocationSize", "maxBufferSize", "apiVersion", "deviceType", "vendorID",
-                                  "VkMemoryRequirements.alignment", "VkMemoryRequirements.padding",
-                                  "memoryPropertyFlags.strip", "allocatedBytes"};
+const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
+                                  "maxBufferSize",
+                                  "apiVersion",
+                                  "deviceType",
+                                  "vendorID",
+                                  "VkMemoryRequirements.alignment",
+                                  "VkMemoryRequirements.padding",
+                                  "memoryPropertyFlags.strip",
+                                  "allocatedBytes"};
 const char *const kKeys[] = {
 #define X(name) #name,
     HV_LIMITS(X) HV_CORE_FEATURES(X)
 #undef X
 #define X(name) #name, #name ".x", #name ".y", #name ".z",
-    HV_VECTOR_LIMITS(X)
+        HV_VECTOR_LIMITS(X)
 #undef X
 #define X(name, structure, type) #name,
-    HV_CHAINED_FEATURES(X)
+            HV_CHAINED_FEATURES(X)
 #undef X
 };
 
@@ -159,7 +165,8 @@ void change_chain(void *p_next) {
 #undef X
         switch (one->sType) {
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES:
-            replace(&((VkPhysicalDeviceMaintenance3Properties *)one)->maxMemoryAllocationSize, "maxMemoryAllocationSize");
+            replace(&((VkPhysicalDeviceMaintenance3Properties *)one)->maxMemoryAllocationSize,
+                    "maxMemoryAllocationSize");
             break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES:
             replace(&((VkPhysicalDeviceVulkan11Properties *)one)->maxMemoryAllocationSize, "maxMemoryAllocationSize");

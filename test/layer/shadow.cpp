@@ -1,9 +1,9 @@
 // shadow.cpp: memory whose type the test changed (hv_layer_memory_types).
 //
-// The driver's memory behind it may be more obliging than the type says: mappable where the type is not HOST_VISIBLE, and
-// coherent where the type is not HOST_COHERENT. A runtime that forgets a flush would go unnoticed. So the first is refused
-// to be mapped, and of the second the program sees a shadow: vkFlushMappedMemoryRanges copies from it into the real
-// mapping, vkInvalidateMappedMemoryRanges the other way, and nothing else does.
+// The driver's memory behind it may be more obliging than the type says: mappable where the type is not HOST_VISIBLE,
+// and coherent where the type is not HOST_COHERENT. A runtime that forgets a flush would go unnoticed. So the first is
+// refused to be mapped, and of the second the program sees a shadow: vkFlushMappedMemoryRanges copies from it into the
+// real mapping, vkInvalidateMappedMemoryRanges the other way, and nothing else does.
 
 #include <cstdlib>
 #include <cstring>

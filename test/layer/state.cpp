@@ -1,8 +1,8 @@
 // state.cpp: counts, failures, ledger, and the exported functions of count_layer.h.
 //
-// Counts and failures are atomics in fixed arrays, so that counting neither allocates nor locks: a test that counts host
-// allocations or races sees those of the runtime. The ledger locks and allocates; it is touched where objects are made
-// and destroyed, which in steady state is never.
+// Counts and failures are atomics in fixed arrays, so that counting neither allocates nor locks: a test that counts
+// host allocations or races sees those of the runtime. The ledger locks and allocates; it is touched where objects are
+// made and destroyed, which in steady state is never.
 
 #include <cstdlib>
 #include <cstring>
@@ -259,11 +259,25 @@ void hv_layer_clear() {
 }
 
 int64_t hv_layer_live(const char *type) {
-    static const char *const kTypes[] = {
-        "VkInstance", "VkDevice", "VkBuffer", "VkDeviceMemory", "VkFence", "VkSemaphore", "VkEvent", "VkQueryPool",
-        "VkShaderModule", "VkPipelineCache", "VkPipeline", "VkPipelineLayout", "VkDescriptorSetLayout",
-        "VkDescriptorPool", "VkDescriptorSet", "VkDescriptorUpdateTemplate", "VkCommandPool", "VkCommandBuffer",
-        "VkDebugUtilsMessengerEXT"};
+    static const char *const kTypes[] = {"VkInstance",
+                                         "VkDevice",
+                                         "VkBuffer",
+                                         "VkDeviceMemory",
+                                         "VkFence",
+                                         "VkSemaphore",
+                                         "VkEvent",
+                                         "VkQueryPool",
+                                         "VkShaderModule",
+                                         "VkPipelineCache",
+                                         "VkPipeline",
+                                         "VkPipelineLayout",
+                                         "VkDescriptorSetLayout",
+                                         "VkDescriptorPool",
+                                         "VkDescriptorSet",
+                                         "VkDescriptorUpdateTemplate",
+                                         "VkCommandPool",
+                                         "VkCommandBuffer",
+                                         "VkDebugUtilsMessengerEXT"};
     std::lock_guard<std::mutex> lock(ledger_mutex);
     if (strcmp(type, "mapped") == 0) return live["mapped"];
     int64_t sum = 0;

@@ -1,5 +1,5 @@
-// A program of two objects that a generator made: a pipeline and a runtime. It has no libHalide, and no libHalideVulkan.so;
-// the runtime in the object is ours if it enters itself into this program's registry.
+// A program of two objects that a generator made: a pipeline and a runtime. It has no libHalide, and no
+// libHalideVulkan.so; the runtime in the object is ours if it enters itself into this program's registry.
 
 #include "HalideBuffer.h"
 #include "HalideRuntimeVulkan.h"

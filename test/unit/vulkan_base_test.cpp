@@ -53,9 +53,8 @@ TEST(Arithmetic, PowersAndBits) {
 
 TEST(Arithmetic, CheckedMulMatches128Bit) {
     std::mt19937_64 random(1);
-    std::vector<int64_t> values = {0, 1, -1, 2, -2, INT64_MAX, INT64_MIN, INT64_MAX - 1, INT64_MIN + 1,
-                                   1ll << 31, -(1ll << 31), 1ll << 32, -(1ll << 32), 3037000499, 3037000500,
-                                   -3037000500};
+    std::vector<int64_t> values = {0, 1, 2, INT64_MAX, INT64_MIN, INT64_MAX - 1, 1ll << 31, 1ll << 32, 3037000500};
+    for (size_t i = 0, count = values.size(); i < count; i++) values.push_back(values[i] == INT64_MIN ? 7 : -values[i]);
     for (int i = 0; i < 300; i++) values.push_back((int64_t)random() >> (random() % 64));
     for (int64_t a : values) {
         for (int64_t b : values) {

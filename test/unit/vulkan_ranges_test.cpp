@@ -39,8 +39,7 @@ struct OracleBlock {
     uint64_t size;
     std::map<uint64_t, Span> spans;
 
-    explicit OracleBlock(uint64_t size)
-        : size(size) { spans[0] = {size, 0, false}; }
+    explicit OracleBlock(uint64_t size) : size(size) { spans[0] = {size, 0, false}; }
 
     // Takes [offset, offset + size) from the free span that begins there, or says why not.
     testing::AssertionResult take(uint64_t offset, uint64_t size) {
@@ -191,9 +190,7 @@ void compare_with_oracle(const Mix &mix, uint64_t seed) {
 
 }  // namespace
 
-TEST(Ranges, MillionOperationsMatchTheOracle) {
-    compare_with_oracle({64, 64 << 20, 4 << 20, 4, 1000000, 5000}, 1);
-}
+TEST(Ranges, MillionOperationsMatchTheOracle) { compare_with_oracle({64, 64 << 20, 4 << 20, 4, 1000000, 5000}, 1); }
 
 TEST(Ranges, SmallBlocksOfFewUnitsMatchTheOracle) {
     // Every class up to 4096 units is met, and ranges join all the time.

@@ -19,9 +19,7 @@ struct Piece {
     uint64_t offset, bytes;
     uint32_t ticket;
     uint64_t epoch;
-    enum { held,
-           published,
-           cancelled } state;
+    enum { held, published, cancelled } state;
 };
 
 uint64_t must_reserve(Ring &ring, uint64_t bytes, uint32_t *ticket) {
@@ -184,9 +182,9 @@ TEST(Ring, MatchesAnOracleThatOwnsEveryByte) {
                 give_back(pieces.back());
                 pieces.pop_back();
             }
-            while (!pieces.empty() && (pieces.front().state == Piece::cancelled ||
-                                       (retire && pieces.front().state == Piece::published &&
-                                        pieces.front().epoch <= completed))) {
+            while (!pieces.empty() &&
+                   (pieces.front().state == Piece::cancelled ||
+                    (retire && pieces.front().state == Piece::published && pieces.front().epoch <= completed))) {
                 give_back(pieces.front());
                 pieces.pop_front();
             }

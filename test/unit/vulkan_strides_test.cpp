@@ -38,9 +38,8 @@ void nested_loops(const StridedView &src, const StridedView &dst, What what) {
     }
 }
 
-enum Sharing { kApart,       // no two elements share a byte
-               kZeros,       // but for strides of 0
-               kOverlaps };  // or anyhow
+// Whether two elements may share bytes: none, those along a stride of 0, any.
+enum Sharing { kApart, kZeros, kOverlaps };
 
 // Lies at [0, bytes) of its memory.
 StridedView random_view(Random &random, const std::vector<int64_t> &extents, uint64_t element, Sharing sharing,
@@ -249,6 +248,9 @@ TEST(Strides, ADenseDeviceSideThatRunsDownwardsIsOneRunToo) {
     EXPECT_EQ(r.destination, 0);
     EXPECT_EQ(r.bytes, 100u * 50 * 4);
     EXPECT_EQ(number_of_runs(source_to_dense(plan)), 5000u);
+    const OneRun back = only_run(source_to_dense(plan_of(device, host, Side::source)), 0, plan.bytes());
+    EXPECT_EQ(back.source, 0);
+    EXPECT_EQ(back.bytes, 100u * 50 * 4);
     // And against itself, all of it is direct.
     EXPECT_EQ(number_of_runs(plan_of(device, device, Side::destination).direct), 1u);
 }
@@ -280,6 +282,18 @@ TEST(Strides, ABroadcastRowIsRepeatedAsAWhole) {
     for (Side order : {Side::source, Side::destination}) {
         EXPECT_EQ(number_of_runs(plan_of(src, dst, order).direct), 10u);
     }
+}
+
+TEST(Strides, ARepeatedPlaneDoesNotTearTheOtherSideApart) {
+    // The source has two dimensions that seem equally wide: one by its own stride, one (repeated) by the other's.
+    const StridedView src = view(4, {16, 16, 16}, {4, 64, 0}), dst = view(4, {16, 16, 16}, {4, 1024, 64});
+    EXPECT_EQ(number_of_runs(dense_to_destination(plan_of(src, dst, Side::source))), 1u);
+}
+
+TEST(Strides, DimensionsOfOneElementDoNotStandBetweenRows) {
+    const StridedView src = view(4, {10, 1, 20, 1}, {4, 8, 40, -4000}), dst = view(4, {10, 1, 20, 1}, {4, 999, 40, 0});
+    EXPECT_EQ(number_of_runs(plan_of(src, dst, Side::destination).direct), 1u);
+    EXPECT_EQ(number_of_runs(plan_of(src, dst, Side::source).direct), 1u);
 }
 
 TEST(Strides, ScalarsAndNothing) {
@@ -337,7 +351,8 @@ TEST(Strides, SizesThatDoNotFitAreRefused) {
     const int64_t huge = (int64_t)1 << 61;
     CopyPlan plan;
     for (const StridedView &v : {view(4, {3, 3}, {4, huge}), view(4, {3, 3}, {4, -huge}), view(4, {huge, 4}, {4, 4}),
-                                 view(4, {INT64_MAX}, {INT64_MIN}), view((uint64_t)1 << 63, {1}, {0}),
+                                 view(4, {INT64_MAX}, {INT64_MIN}), view(4, {2}, {-INT64_MAX}),
+                                 view(4, {2}, {INT64_MIN + 8}), view((uint64_t)1 << 63, {1}, {0}),
                                  view(4, {2}, {huge}, (int64_t)1 << 62), view(4, {2}, {-huge}, INT64_MIN / 2)}) {
         Failure f;
         EXPECT_FALSE(plan_copy(v, v, Side::source, plan, f));

@@ -1,0 +1,108 @@
+// vulkan_flusher.h: nothing stays unsubmitted when the caller goes quiet.
+//
+// A batch is left open while the GPU has enough to run. If the caller then makes no further call, nobody would submit it:
+// the GPU would go idle with work at hand. So the first batch that is left open starts one thread. While commands keep
+// coming it only looks, five thousand times a second at most, whether they still do, under no lock: the callers submit. When none
+// came between two looks, it waits until the GPU is down to one submission, and submits what is open. With nothing open it
+// sleeps until there is again.
+//
+// Only on our own context: an application's queue is ours between acquire and release alone, so its batches are submitted
+// before release. The thread is joined before the device goes; HL_VK_FLUSH_THREAD=0 does without.
+//
+// Thread rule: arm and the loop hold the device's lock; stop is called with no lock held.
+
+#ifndef HALIDE_VULKAN_FLUSHER_H
+#define HALIDE_VULKAN_FLUSHER_H
+
+#include "vulkan_device.h"
+
+namespace halide_vulkan {
+namespace {
+
+// A caller that recorded nothing for so long is busy with something else. Long against a launch, short against what a
+// person or a camera notices; the thread costs under 1 % of a core while it looks.
+constexpr int kQuiet_us = 200;
+
+// The queue's lock of the own context (vulkan_context.h), which a submit needs and which comes before the device's.
+inline halide_mutex *own_queue_lock();
+
+inline bool must_stop(const Device &d) { return __atomic_load_n(&d.flusher.stop, __ATOMIC_ACQUIRE) != 0; }
+
+// One round of the thread, under the device's lock: waits for the GPU or submits.
+inline void flush_round(Device &d) {
+    Submissions &s = d.submissions;
+    Failure failure;
+    if (!s.open || s.batch.commands == 0 || d.gpu.lost) {
+        d.flusher.armed = false;
+        return;
+    }
+    s.poll(d.gpu);
+    const bool busy = s.in_flight() >= 2;
+    const uint64_t all_but_one = s.submitted - 1;
+    // The lock order is queue, device: the device's lock is let go for either.
+    halide_mutex_unlock(&d.lock);
+    if (busy) {
+        wait_until(d, all_but_one, failure, false);
+        halide_mutex_lock(&d.lock);
+        return;
+    }
+    halide_mutex_lock(own_queue_lock());
+    halide_mutex_lock(&d.lock);
+    // A refusal is remembered by the submission: reading what it was to write reports it.
+    if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2) s.submit(d.gpu, failure);
+    halide_mutex_unlock(own_queue_lock());
+}
+
+// Returns when no command was recorded for a while. Called with no lock held: a thread that came by for the lock now and
+// then would cost the callers more than it spares them (measured on an H200: 2 us for each launch).
+inline void wait_for_quiet(const Device &d) {
+    uint32_t seen;
+    do {
+        seen = __atomic_load_n(&d.flusher.activity, __ATOMIC_RELAXED);
+        halide_sleep_us(nullptr, kQuiet_us);
+    } while (!must_stop(d) && seen != __atomic_load_n(&d.flusher.activity, __ATOMIC_RELAXED));
+}
+
+inline void run_flusher(void *device) {
+    Device &d = *(Device *)device;
+    halide_mutex_lock(&d.lock);
+    while (!must_stop(d)) {
+        if (!d.flusher.armed) {
+            halide_cond_wait(&d.flusher.wake, &d.lock);
+            continue;
+        }
+        halide_mutex_unlock(&d.lock);
+        wait_for_quiet(d);
+        halide_mutex_lock(&d.lock);
+        flush_round(d);
+    }
+    halide_mutex_unlock(&d.lock);
+}
+
+// A batch stays open: somebody will submit it. False when there can be no thread; the caller submits then.
+inline bool arm_flusher(Device &d) {
+    if (!d.own || !d.gpu.options.flush_thread || must_stop(d)) return false;
+    if (d.flusher.armed) return true;
+    d.flusher.armed = true;
+    if (d.flusher.thread) {
+        halide_cond_signal(&d.flusher.wake);
+    } else {
+        d.flusher.thread = halide_spawn_thread(run_flusher, &d);
+    }
+    return d.flusher.thread != nullptr;
+}
+
+inline void stop_flusher(Device &d) {
+    halide_mutex_lock(&d.lock);
+    halide_thread *thread = d.flusher.thread;
+    d.flusher.thread = nullptr;
+    __atomic_store_n(&d.flusher.stop, 1, __ATOMIC_RELEASE);
+    halide_cond_signal(&d.flusher.wake);
+    halide_mutex_unlock(&d.lock);
+    if (thread) halide_join_thread(thread);
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_FLUSHER_H

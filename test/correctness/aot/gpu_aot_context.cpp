@@ -1,0 +1,295 @@
+// An application's own Vulkan instance, device and queue, handed to Halide by overriding halide_vulkan_acquire_context.
+//
+// The application cannot make the runtime's memory allocator, so it leaves that null; the runtime keeps its own state for
+// the device, uses the queue only between acquire and release, destroys what it made when the device is released, and
+// never what it did not make. Two devices, chosen by the user context, may be used in turn. A VkBuffer of the
+// application's can be wrapped.
+//
+// The counting layer's ledger says whether something is left behind; under the validation layer (label validation)
+// vkDestroyDevice says so too.
+//
+// Stock: the first kernel fails, since it needs an allocator in that call.
+
+#include "HalideBuffer.h"
+#include "HalideRuntime.h"
+#include "double_and_add.h"
+
+#include <vulkan/vulkan.h>
+
+#include "HalideRuntimeVulkan.h"
+
+#include "../../layer/count_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+using Halide::Runtime::Buffer;
+
+extern "C" {
+int halide_vulkan_wrap_vk_buffer(void *user_context, halide_buffer_t *buffer, uint64_t handle);
+int halide_vulkan_detach_vk_buffer(void *user_context, halide_buffer_t *buffer);
+uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *buffer);
+}
+
+namespace {
+
+// What an application owns. A user context of Halide's is a pointer to one of these.
+struct Application {
+    VkInstance instance = VK_NULL_HANDLE;
+    VkPhysicalDevice physical = VK_NULL_HANDLE;
+    VkDevice device = VK_NULL_HANDLE;
+    VkQueue queue = VK_NULL_HANDLE;
+    uint32_t family = 0;
+    std::mutex queue_lock;
+    std::atomic<int> acquired{0}, released{0};
+
+    Application() {
+        VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
+        application.apiVersion = VK_API_VERSION_1_3;
+        const char *layer = HV_COUNT_LAYER_NAME;
+        VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
+        info.pApplicationInfo = &application;
+        info.enabledLayerCount = 1;
+        info.ppEnabledLayerNames = &layer;
+        EXPECT_EQ(vkCreateInstance(&info, nullptr, &instance), VK_SUCCESS);
+        uint32_t count = 1;
+        vkEnumeratePhysicalDevices(instance, &count, &physical);
+        EXPECT_EQ(count, 1u);
+        uint32_t families = 16;
+        VkQueueFamilyProperties properties[16];
+        vkGetPhysicalDeviceQueueFamilyProperties(physical, &families, properties);
+        while (family + 1 < families && !(properties[family].queueFlags & VK_QUEUE_COMPUTE_BIT)) family++;
+        const float priority = 1;
+        VkDeviceQueueCreateInfo queues = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
+        queues.queueFamilyIndex = family;
+        queues.queueCount = 1;
+        queues.pQueuePriorities = &priority;
+        // No optional feature is switched on: the runtime may assume none.
+        VkDeviceCreateInfo device_info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+        device_info.queueCreateInfoCount = 1;
+        device_info.pQueueCreateInfos = &queues;
+        EXPECT_EQ(vkCreateDevice(physical, &device_info, nullptr, &device), VK_SUCCESS);
+        vkGetDeviceQueue(device, family, 0, &queue);
+    }
+    ~Application() {
+        vkDestroyDevice(device, nullptr);
+        vkDestroyInstance(instance, nullptr);
+    }
+    Application(const Application &) = delete;
+
+    void run(int n, int salt) {
+        Buffer<int32_t, 1> in(n), out(n);
+        in.for_each_element([&](int x) { in(x) = x * 5; });
+        in.set_host_dirty();
+        ASSERT_EQ(double_and_add(this, in, salt, out), 0);
+        ASSERT_EQ(halide_copy_to_host(this, out), 0);
+        for (int x = 0; x < n; x++) ASSERT_EQ(out(x), x * 10 + salt) << "element " << x << " of " << n;
+        ASSERT_EQ(halide_device_free(this, in), 0);
+        ASSERT_EQ(halide_device_free(this, out), 0);
+    }
+    void release() { halide_device_release(this, halide_vulkan_device_interface()); }
+};
+
+std::string last_error;
+void on_error(void *, const char *message) { last_error = message; }
+
+}  // namespace
+
+// The overrides. A null user context has no device here: the tests never use one.
+extern "C" int halide_vulkan_acquire_context(void *user_context, halide_vulkan_memory_allocator **allocator,
+                                             VkInstance *instance, VkDevice *device, VkPhysicalDevice *physical_device,
+                                             VkQueue *queue, uint32_t *queue_family_index,
+                                             VkDebugUtilsMessengerEXT *messenger, bool) {
+    *allocator = nullptr;
+    *messenger = VK_NULL_HANDLE;
+    Application *application = (Application *)user_context;
+    if (!application) {
+        *instance = VK_NULL_HANDLE;
+        *device = VK_NULL_HANDLE;
+        *physical_device = VK_NULL_HANDLE;
+        *queue = VK_NULL_HANDLE;
+        *queue_family_index = 0;
+        return halide_error_code_device_interface_no_device;
+    }
+    application->queue_lock.lock();
+    application->acquired++;
+    *instance = application->instance;
+    *device = application->device;
+    *physical_device = application->physical;
+    *queue = application->queue;
+    *queue_family_index = application->family;
+    return 0;
+}
+
+extern "C" int halide_vulkan_release_context(void *user_context, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
+    Application *application = (Application *)user_context;
+    if (application) {
+        application->released++;
+        application->queue_lock.unlock();
+    }
+    return 0;
+}
+
+namespace {
+
+class GpuAotContext : public ::testing::Test {
+protected:
+    void SetUp() override { halide_set_error_handler(on_error); }
+};
+
+TEST_F(GpuAotContext, RunReleaseRunDestroy) {
+    {
+        Application application;
+        const int64_t before = hv_layer_live("");
+        for (int round = 0; round < 3; round++) {
+            for (int n : {1, 100, 5000}) application.run(n, round);
+            application.release();
+            EXPECT_EQ(hv_layer_live(""), before) << "round " << round << ": the runtime left something on the device";
+        }
+        EXPECT_EQ(application.acquired, application.released);
+        EXPECT_GT(application.acquired, 0);
+    }
+    EXPECT_EQ(hv_layer_live(""), 0);
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+TEST_F(GpuAotContext, TwoDevicesInTurn) {
+    {
+        Application one, two;
+        for (int round = 0; round < 20; round++) {
+            one.run(300 + round, round);
+            two.run(700 + round, -round);
+        }
+        one.release();
+        two.run(50, 5);
+        two.release();
+        one.run(60, 6);
+        one.release();
+    }
+    EXPECT_EQ(hv_layer_live(""), 0);
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+// A device that is gone, and a new one that may have the same address.
+TEST_F(GpuAotContext, DevicesOneAfterTheOther) {
+    for (int round = 0; round < 4; round++) {
+        Application application;
+        application.run(1000, round);
+        application.release();
+    }
+    EXPECT_EQ(hv_layer_live(""), 0);
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+TEST_F(GpuAotContext, FailedAcquireIsAnError) {
+    last_error.clear();
+    Buffer<int32_t, 1> in(100), out(100);
+    in.fill(1);
+    in.set_host_dirty();
+    EXPECT_NE(double_and_add(nullptr, in, 1, out), 0);
+    EXPECT_NE(last_error, "");
+}
+
+// The application's own work on the queue, between Halide's calls and under the lock.
+TEST_F(GpuAotContext, QueueIsShared) {
+    Application application;
+    VkFenceCreateInfo info = {VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+    VkFence fence = VK_NULL_HANDLE;
+    ASSERT_EQ(vkCreateFence(application.device, &info, nullptr, &fence), VK_SUCCESS);
+    for (int round = 0; round < 20; round++) {
+        application.run(200 + round, round);
+        std::lock_guard<std::mutex> lock(application.queue_lock);
+        ASSERT_EQ(vkQueueSubmit(application.queue, 0, nullptr, fence), VK_SUCCESS);
+        ASSERT_EQ(vkWaitForFences(application.device, 1, &fence, VK_TRUE, ~0ull), VK_SUCCESS);
+        ASSERT_EQ(vkResetFences(application.device, 1, &fence), VK_SUCCESS);
+    }
+    vkDestroyFence(application.device, fence, nullptr);
+    application.release();
+}
+
+// A buffer of the application's: wrapped, read and written by pipelines, and still the application's afterwards.
+struct OwnBuffer {
+    Application &application;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceMemory memory = VK_NULL_HANDLE;
+    int32_t *mapped = nullptr;
+    int n;
+
+    OwnBuffer(Application &application, int n)
+        : application(application), n(n) {
+        VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+        info.size = (VkDeviceSize)n * 4;
+        info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+        EXPECT_EQ(vkCreateBuffer(application.device, &info, nullptr, &buffer), VK_SUCCESS);
+        VkMemoryRequirements needs;
+        vkGetBufferMemoryRequirements(application.device, buffer, &needs);
+        VkPhysicalDeviceMemoryProperties types;
+        vkGetPhysicalDeviceMemoryProperties(application.physical, &types);
+        const VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+        uint32_t type = 0;
+        while (!(needs.memoryTypeBits >> type & 1) || (types.memoryTypes[type].propertyFlags & wanted) != wanted) type++;
+        VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, needs.size, type};
+        EXPECT_EQ(vkAllocateMemory(application.device, &allocate, nullptr, &memory), VK_SUCCESS);
+        EXPECT_EQ(vkBindBufferMemory(application.device, buffer, memory, 0), VK_SUCCESS);
+        EXPECT_EQ(vkMapMemory(application.device, memory, 0, VK_WHOLE_SIZE, 0, (void **)&mapped), VK_SUCCESS);
+        for (int i = 0; i < n; i++) mapped[i] = i * 5;
+    }
+    ~OwnBuffer() {
+        vkDestroyBuffer(application.device, buffer, nullptr);
+        vkFreeMemory(application.device, memory, nullptr);
+    }
+    void wrap(Buffer<int32_t, 1> &with) {
+        const halide_device_interface_t *interface = halide_vulkan_device_interface();
+        ASSERT_EQ(interface->wrap_native(&application, with, (uint64_t)buffer, interface), 0) << last_error;
+        EXPECT_EQ(halide_vulkan_get_vk_buffer(&application, with), (uintptr_t)buffer);
+    }
+    void detach(Buffer<int32_t, 1> &with) {
+        ASSERT_EQ(halide_vulkan_device_interface()->detach_native(&application, with), 0) << last_error;
+        EXPECT_EQ(with.raw_buffer()->device, 0u);
+    }
+    void sync() { ASSERT_EQ(halide_device_sync_global(&application, halide_vulkan_device_interface()), 0); }
+};
+
+TEST_F(GpuAotContext, WrappedBuffers) {
+    Application application;
+    {
+        OwnBuffer source(application, 4096), target(application, 4096);
+        for (int round = 0; round < 3; round++) {
+            Buffer<int32_t, 1> in(nullptr, 4096), out(nullptr, 4096);
+            source.wrap(in);
+            target.wrap(out);
+            ASSERT_EQ(double_and_add(&application, in, 7 + round, out), 0) << last_error;
+            target.sync();
+            for (int i = 0; i < 4096; i++) ASSERT_EQ(target.mapped[i], i * 10 + 7 + round) << i;
+            out.raw_buffer()->set_device_dirty(false);
+            target.detach(out);
+            source.detach(in);
+        }
+        // A crop of a wrapped buffer, and a free instead of a detach: the application's memory stays.
+        Buffer<int32_t, 1> in(nullptr, 4096), out(nullptr, 4096);
+        source.wrap(in);
+        target.wrap(out);
+        std::memset(target.mapped, 0, 4096 * 4);
+        {
+            halide_dimension_t shape[1] = {{100, 50, 1, 0}};
+            Buffer<int32_t, 1> crop(nullptr, 1, shape);
+            const halide_device_interface_t *interface = halide_vulkan_device_interface();
+            ASSERT_EQ(interface->device_crop(&application, out, crop), 0) << last_error;
+            ASSERT_EQ(double_and_add(&application, in, 1, crop), 0) << last_error;
+            target.sync();
+            ASSERT_EQ(interface->device_release_crop(&application, crop), 0);
+            crop.raw_buffer()->set_device_dirty(false);
+        }
+        for (int i = 0; i < 4096; i++) ASSERT_EQ(target.mapped[i], i >= 100 && i < 150 ? i * 10 + 1 : 0) << i;
+        ASSERT_EQ(halide_device_free(&application, out), 0) << last_error;
+        ASSERT_EQ(halide_device_free(&application, in), 0) << last_error;
+        target.mapped[0] = 1;  // still mapped, still alive
+    }
+    application.release();
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+}  // namespace

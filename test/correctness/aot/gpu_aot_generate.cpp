@@ -1,0 +1,61 @@
+// Compiles the pipelines of the AOT tests and their runtime, as a project's generator does at build time.
+//
+//   gpu_aot_generate FOLDER
+//
+// Runs with libHalideVulkan.so in front of libHalide, so that the runtime archive holds our runtime; the programs that link
+// it need nothing in front of anything. The pipelines carry no runtime of their own, and take a user
+// context, by which an application chooses among its devices.
+
+#include "Halide.h"
+
+#include <cstdio>
+
+using namespace Halide;
+
+namespace {
+
+Target pipeline_target() { return Target("host-vulkan-vk_v13-vk_int8-vk_int16-vk_int64-no_runtime-user_context"); }
+
+// out(x) = input(x) * 2 + salt, through a device-only intermediate.
+void double_and_add(const std::string &folder) {
+    Var x("x"), xi("xi");
+    ImageParam input(Int(32), 1, "input");
+    Param<int> salt("salt");
+    Func doubled("doubled"), f("double_and_add");
+    doubled(x) = input(x) * 2;
+    f(x) = doubled(x) + salt;
+    doubled.compute_root().gpu_tile(x, xi, 64, TailStrategy::GuardWithIf);
+    f.gpu_tile(x, xi, 64, TailStrategy::GuardWithIf);
+    f.compile_to_static_library(folder + "/double_and_add", {input, salt}, "double_and_add", pipeline_target());
+}
+
+// A 3 x 3 blur of bytes with a shared-memory stage.
+void blur(const std::string &folder) {
+    Var x("x"), y("y"), xo("xo"), yo("yo"), xi("xi"), yi("yi");
+    ImageParam input(UInt(8), 2, "input");
+    Func wide("wide"), rows("rows"), f("blur");
+    wide(x, y) = cast<uint16_t>(input(x, y));
+    rows(x, y) = wide(x, y) + wide(x + 1, y) + wide(x + 2, y);
+    f(x, y) = cast<uint8_t>((rows(x, y) + rows(x, y + 1) + rows(x, y + 2)) / 9);
+    f.gpu_tile(x, y, xo, yo, xi, yi, 16, 8, TailStrategy::GuardWithIf);
+    rows.compute_at(f, xo).gpu_threads(x, y);
+    f.compile_to_static_library(folder + "/blur", {input}, "blur", pipeline_target());
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        std::fprintf(stderr, "usage: gpu_aot_generate FOLDER\n");
+        return 2;
+    }
+    try {
+        double_and_add(argv[1]);
+        blur(argv[1]);
+        compile_standalone_runtime(std::string(argv[1]) + "/runtime.a", pipeline_target());
+    } catch (const Error &error) {
+        std::fprintf(stderr, "gpu_aot_generate: %s\n", error.what());
+        return 1;
+    }
+    return 0;
+}
