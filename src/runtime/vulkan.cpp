@@ -50,6 +50,7 @@
 #include "vulkan_buffers.h"
 #include "vulkan_copies.h"
 #include "vulkan_launch.h"
+#include "vulkan_stats.h"
 
 using namespace halide_vulkan;
 
@@ -250,7 +251,8 @@ int release_unused_for_pool(void *user_context) { return halide_vulkan_release_u
 
 struct halide_device_allocation_pool allocation_pool;
 
-__attribute__((constructor)) void register_allocation_pool() {
+__attribute__((constructor)) void load_module() {
+    enter_registry();
     allocation_pool.release_unused = release_unused_for_pool;
     allocation_pool.next = nullptr;
     halide_register_device_allocation_pool(&allocation_pool);
@@ -353,6 +355,14 @@ WEAK int halide_vulkan_device_sync(void *user_context, halide_buffer_t *buf) {
 
 WEAK int halide_vulkan_release_unused_device_allocations(void *user_context) {
     give_back_unused(user_context);
+    return kSuccess;
+}
+
+WEAK int halide_vulkan_get_stats(void *user_context, struct halide_vulkan_stats *out, size_t bytes) {
+    Failure failure;
+    halide_vulkan_stats all;
+    if (!collect_stats(user_context, all, failure)) return kNoDevice;
+    memcpy(out, &all, min_of(bytes, sizeof(all)));
     return kSuccess;
 }
 

@@ -103,17 +103,20 @@ inline size_t text_length(const char *s) {
 }
 
 // Writes into a caller's array and never past it; always NUL-terminated. What does not fit is cut.
+// Its functions are kept out of line: messages stand on paths that are never taken, and inlined they would double the
+// bitcode (808 KB against 379), which every process that compiles the runtime pays for.
+#define HALIDE_VULKAN_COLD [[gnu::noinline, gnu::cold]]
 class Text {
 public:
-    Text(char *to, size_t capacity)
+    HALIDE_VULKAN_COLD Text(char *to, size_t capacity)
         : at(to), end(to + capacity - 1) { *at = 0; }
-    Text &operator<<(const char *s) {
+    HALIDE_VULKAN_COLD Text &operator<<(const char *s) {
         if (!s) s = "(null)";
         while (*s && at < end) *at++ = *s++;
         *at = 0;
         return *this;
     }
-    Text &operator<<(uint64_t v) {
+    HALIDE_VULKAN_COLD Text &operator<<(uint64_t v) {
         char digits[24];
         int n = 0;
         do {
@@ -125,13 +128,13 @@ public:
         *at = 0;
         return *this;
     }
-    Text &operator<<(int64_t v) {
+    HALIDE_VULKAN_COLD Text &operator<<(int64_t v) {
         if (v < 0) return *this << "-" << (0 - (uint64_t)v);
         return *this << (uint64_t)v;
     }
-    Text &operator<<(uint32_t v) { return *this << (uint64_t)v; }
-    Text &operator<<(int32_t v) { return *this << (int64_t)v; }
-    Text &hex(uint64_t v) {
+    HALIDE_VULKAN_COLD Text &operator<<(uint32_t v) { return *this << (uint64_t)v; }
+    HALIDE_VULKAN_COLD Text &operator<<(int32_t v) { return *this << (int64_t)v; }
+    HALIDE_VULKAN_COLD Text &hex(uint64_t v) {
         *this << "0x";
         int shift = 60;
         while (shift > 0 && (v >> shift) == 0) shift -= 4;
@@ -161,7 +164,7 @@ public:
     bool failed() const { return code != kSuccess; }
 
     // Starts the message of a failure. A failure after the first writes into a scratch line that is dropped.
-    Text because(int new_code) {
+    HALIDE_VULKAN_COLD Text because(int new_code) {
         if (failed()) return Text(scratch, sizeof(scratch));
         code = new_code;
         return Text(message, sizeof(message));

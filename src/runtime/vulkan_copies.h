@@ -31,8 +31,9 @@ struct DeviceView {
 constexpr size_t kDirectUploadBytes = 128 << 10;
 // Pieces of one download under way: enough to keep the copy engine busy while one is unpacked.
 constexpr uint32_t kPiecesUnderWay = 6;
-// Copy commands take lists of runs; this many at a time are gathered on the stack (6 KiB).
-constexpr uint32_t kRunsAtOnce = 256;
+// Copy commands take lists of runs; this many at a time are gathered on the stack (1.5 KiB: JIT code may be called on
+// small stacks).
+constexpr uint32_t kRunsAtOnce = 64;
 // A batch with more runs than this is submitted without waiting for the flush policy: the policy counts commands.
 constexpr size_t kManyRuns = 4096;
 

@@ -160,7 +160,7 @@ inline bool is_out_of_memory(VkResult result) {
 }
 
 // Begins the message of a failed Vulkan call: "Vulkan: vkCreateBuffer failed with VK_ERROR_... (-1)".
-inline Text call_failed(Failure &failure, const char *call, VkResult result, int code = kGenericError) {
+HALIDE_VULKAN_COLD inline Text call_failed(Failure &failure, const char *call, VkResult result, int code = kGenericError) {
     Text text = failure.because(is_out_of_memory(result) ? (int)kOutOfMemory : code);
     text << "Vulkan: " << call << " failed with " << result_name(result) << " (" << (int32_t)result << ")";
     return text;

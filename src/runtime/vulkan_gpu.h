@@ -51,7 +51,7 @@ struct Gpu {
 };
 
 // Reports a failed call, and latches the loss of the device.
-inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result, int code = kGenericError) {
+HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result, int code = kGenericError) {
     if (result == VK_ERROR_DEVICE_LOST && !gpu.lost) {
         gpu.lost = true;
         Text(gpu.lost_message, sizeof(gpu.lost_message)) << "the device was lost in " << call << "; halide_device_release starts afresh";

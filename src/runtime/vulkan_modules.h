@@ -58,7 +58,7 @@ public:
 
 private:
     // A large program has some hundred kernels of 10 to 100 KiB.
-    static constexpr uint64_t kKeepBytes = 64ull << 20;
+    static constexpr size_t kKeepBytes = (size_t)64 << 20;
     static constexpr uint32_t kBuckets = 256;
     // In Module::users: the content was dropped.
     static constexpr uint32_t kDropped = 1u << 31;
@@ -66,7 +66,7 @@ private:
     halide_mutex lock;
     Module *buckets[kBuckets];
     uint64_t clock;
-    uint64_t kept_bytes;
+    size_t kept_bytes;  // atomic where the lock is not held
 
     static bool add_user_of(Module *m) {
         uint32_t seen = __atomic_load_n(&m->users, __ATOMIC_RELAXED);

@@ -10,7 +10,8 @@
 // fail take a `Context`, which keeps the messages instead. Calls that are expected to work may use NULL.
 //
 // HV_TEST_LIMITS="key=value,key=value" makes the counting layer report other device limits (the keys are those of
-// hv_layer_limit), so one program can be run as if on several devices. The run fails if the layer was not in use.
+// hv_layer_limit), HV_TEST_MEMORY="flags,flags" other memory types (VkMemoryPropertyFlags), so one program can be run as if
+// on several devices. The run fails if the layer was not in use.
 //
 // Threads: a Context belongs to one thread at a time; everything else is stateless.
 
@@ -187,28 +188,37 @@ inline Halide::Expr scramble(Halide::Expr value) {
     return value ^ (value >> 15);
 }
 
-// Applies HV_TEST_LIMITS before the first test and holds the layer to it after the last.
+// Applies HV_TEST_LIMITS and HV_TEST_MEMORY before the first test and holds the layer to it after the last.
 class ReportedLimits : public ::testing::Environment {
 public:
     void SetUp() override {
-        const char *text = std::getenv("HV_TEST_LIMITS");
-        if (!text) return;
-        std::istringstream list(text);
-        for (std::string item; std::getline(list, item, ',');) {
+        for (const std::string &item : list_in("HV_TEST_LIMITS")) {
             const size_t equals = item.find('=');
             ASSERT_NE(equals, std::string::npos) << "HV_TEST_LIMITS: no value in " << item;
             const uint64_t value = std::strtoull(item.c_str() + equals + 1, nullptr, 0);
             ASSERT_TRUE(hv_layer_limit(item.substr(0, equals).c_str(), value)) << "HV_TEST_LIMITS: unknown key in " << item;
+            in_use = true;
         }
+        std::vector<uint32_t> flags;
+        for (const std::string &item : list_in("HV_TEST_MEMORY")) flags.push_back(std::strtoul(item.c_str(), nullptr, 0));
+        if (flags.empty()) return;
+        ASSERT_TRUE(hv_layer_memory_types(flags.data(), (int)flags.size())) << "HV_TEST_MEMORY was refused";
         in_use = true;
     }
     void TearDown() override {
         if (!in_use) return;
-        EXPECT_GT(hv_layer_instances(), 0u) << "HV_TEST_LIMITS is set, but the counting layer was not in use";
+        EXPECT_GT(hv_layer_instances(), 0u) << "another device is asked for, but the counting layer is not in use";
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
     }
 
 private:
+    static std::vector<std::string> list_in(const char *variable) {
+        const char *text = std::getenv(variable);
+        std::vector<std::string> items;
+        std::istringstream list(text ? text : "");
+        for (std::string item; std::getline(list, item, ',');) items.push_back(item);
+        return items;
+    }
     bool in_use = false;
 };
 inline ::testing::Environment *const reported_limits = ::testing::AddGlobalTestEnvironment(new ReportedLimits);

@@ -1,0 +1,72 @@
+// vulkan_stats.h: counters for people who want to see what the runtime does, and the registry they are found by.
+//
+// In a JIT program the runtime's functions cannot be found by name. libHalideVulkan.so therefore exports one data symbol,
+// halide_vulkan_registry, zero until a runtime starts and enters its functions there. Where the symbol does not exist
+// (an AOT program) nothing is entered: such programs call the functions by name.
+//
+// Thread rule: collect_stats takes the device's lock. The registry is written once, before the first call.
+
+#ifndef HALIDE_VULKAN_STATS_H
+#define HALIDE_VULKAN_STATS_H
+
+#include "vulkan_context.h"
+
+extern "C" {
+
+// All counts since the device was made. Later versions add at the end.
+struct halide_vulkan_stats {
+    uint64_t submissions;     // vkQueueSubmit calls that succeeded
+    uint64_t in_flight;       // of them, not known to be done
+    uint64_t barriers;        // inside batches; each submission has two more at its ends
+    uint64_t waits;           // times a call waited for the GPU
+    uint64_t reserved_bytes;  // device memory held in blocks
+    uint64_t used_bytes;      // of it, in regions
+    uint64_t staging_bytes;   // staging in flight
+    char device_name[256];
+};
+
+// Fills at most `bytes` of *out; returns 0, or an error when there is no device yet. Never makes one.
+int halide_vulkan_get_stats(void *user_context, struct halide_vulkan_stats *out, size_t bytes);
+
+}  // extern "C"
+
+namespace halide_vulkan {
+namespace {
+
+// Version 1 of the registry. Readers look at abi_version first.
+constexpr uint32_t kRegistryVersion = 1;
+struct Registry {
+    uint32_t abi_version;
+    uint32_t entry_count;
+    void *entries[4];
+};
+
+inline void enter_registry() {
+    Registry *registry = (Registry *)halide_get_symbol("halide_vulkan_registry");
+    if (!registry) return;
+    registry->entries[0] = (void *)halide_vulkan_get_stats;
+    registry->entries[1] = (void *)halide_vulkan_device_interface;
+    registry->entry_count = 2;
+    __atomic_store_n(&registry->abi_version, kRegistryVersion, __ATOMIC_RELEASE);
+}
+
+inline bool collect_stats(void *user_context, halide_vulkan_stats &out, Failure &failure) {
+    __builtin_memset((void *)&out, 0, sizeof(out));
+    Session session(user_context, failure);
+    if (!session.begin(Need::existing)) return false;
+    Device &d = *session.device;
+    out.submissions = d.submissions.submissions;
+    out.in_flight = d.submissions.in_flight();
+    out.barriers = d.submissions.barriers;
+    out.waits = d.waits;
+    out.reserved_bytes = d.memory.reserved_bytes;
+    out.used_bytes = d.memory.ranges.used_bytes();
+    out.staging_bytes = d.staging.in_use();
+    Text(out.device_name, sizeof(out.device_name)) << d.gpu.properties.deviceName;
+    return true;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_STATS_H
