@@ -25,6 +25,8 @@
 #include "vulkan_ring.h"
 #include "vulkan_strides.h"
 
+#include "vulkan_workers.h"
+
 #include "vulkan_gpu.h"
 
 #include "vulkan_deferred.h"
@@ -36,6 +38,7 @@
 #include "vulkan_modules.h"
 #include "vulkan_shapes.h"
 
+#include "vulkan_copy_kernel.h"
 #include "vulkan_kernels.h"
 
 #include "vulkan_arguments.h"
@@ -174,10 +177,11 @@ inline void sync(void *user_context, uint64_t number, Failure &failure) {
     const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
     if (unsubmitted) s.poll(d.gpu);
     // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so that
-    // the commands of other threads that arrive meanwhile share its submit.
-    if (unsubmitted && s.in_flight() >= 2) {
+    // the commands of other threads that arrive meanwhile share its submit. With other calls waiting, until none is left.
+    const bool others_wait = d.waiters > 0 && s.in_flight() > 0;
+    if (unsubmitted && (s.in_flight() >= 2 || others_wait)) {
         add_user(&d);
-        const bool waited = session.end_and_wait(s.submitted - 1);
+        const bool waited = session.end_and_wait(others_wait ? s.submitted : s.submitted - 1);
         const bool again = waited && session.begin(Need::existing, &d);
         drop_user(&d);
         if (!again) return;

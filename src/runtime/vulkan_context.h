@@ -31,6 +31,7 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                // the process is exiting
     bool at_exit_registered;
+    uint32_t compiled;        // something was compiled since the context was made; atomic
     KeptFailure failure;      // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
@@ -45,12 +46,22 @@ void leave_process(void *);
 // How long the exit handler waits for other threads to leave their calls: they only have to wake up and return.
 constexpr int kExitPatience_ms = 1000;
 
+// Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
+// registered last runs first. The handler runs as often as it was registered; the first time does the work.
 inline void register_exit_handler() {
-    if (own_context.at_exit_registered) return;
     typedef int (*AtExit)(void (*)(void *), void *, void *);
     const AtExit at_exit = (AtExit)halide_get_symbol("__cxa_atexit");
     // Without it (no such C library) the module's destructor does the work.
-    own_context.at_exit_registered = at_exit && at_exit(leave_process, nullptr, &module_mark) == 0;
+    if (at_exit && at_exit(leave_process, nullptr, &module_mark) == 0) own_context.at_exit_registered = true;
+}
+
+// With no lock held.
+inline void note_compilation() {
+    if (__atomic_exchange_n(&own_context.compiled, 1, __ATOMIC_ACQ_REL) == 0) {
+        halide_mutex_lock(&own_context.lock);
+        if (own_context.state) register_exit_handler();
+        halide_mutex_unlock(&own_context.lock);
+    }
 }
 
 // With the context locked. All GPU work must be done, and the state unlisted.
@@ -85,6 +96,7 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
     }
     if (c.device) {
+        __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
         register_exit_handler();
         const PFN_vkGetDeviceQueue get_queue = (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
         if (get_queue) get_queue(c.device, c.family, 0, &c.queue);
@@ -151,7 +163,10 @@ public:
         s.batch.predicted_ns = device->flush.predict(s.batch.commands);
         s.poll(device->gpu);
         __atomic_add_fetch(&device->flusher.activity, 1, __ATOMIC_RELAXED);
-        if (device->flush.should_submit(s.batch, (uint32_t)s.in_flight(), s.row)) return submit();
+        // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut smaller.
+        const bool somebody_waits = device->waiters > 0 && s.in_flight() > 0;
+        const uint32_t in_flight = max_of((uint32_t)s.in_flight(), somebody_waits ? 2u : 0u);
+        if (device->flush.should_submit(s.batch, in_flight, s.row)) return submit();
         // In the mode for counting, what is submitted when must not depend on time.
         if ((FlushMode)device->gpu.options.flush_mode == FlushMode::count || !device->own) return true;
         return arm_flusher(*device) || submit();
@@ -311,12 +326,14 @@ inline void release_device(void *user_context, Failure &failure) {
         if (!session.begin(Need::existing, d)) {
             // The hook gives another context now, or none. The state can go all the same: its queue is not touched.
             if (!unlist_device(d, 1)) continue;
+            d->workers.stop();
             destroy_state(d);
             return;
         }
         if (d->submissions.open) session.submit();
         if (!d->gpu.lost && d->submissions.in_flight() > 0) continue;
         if (!unlist_device(d, 2)) continue;  // we, and our session
+        d->workers.stop();
         halide_mutex_unlock(&d->lock);
         session.device = nullptr;
         if (d == own_context.state) {
@@ -353,7 +370,10 @@ void leave_process(void *) {
             halide_sleep_us(nullptr, 1000);
             halide_mutex_lock(&c.lock);
         }
-        if (unlist_device(d, 1)) destroy_own_context();
+        if (unlist_device(d, 1)) {
+            d->workers.stop();
+            destroy_own_context();
+        }
     }
     halide_mutex_unlock(&c.lock);
 }

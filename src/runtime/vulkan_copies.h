@@ -48,6 +48,14 @@ public:
     bool device_copy(const DeviceView &from, const DeviceView &to);
 
 private:
+    // The workers may sleep when the copy ends, however it ends.
+    struct Helpers {
+        explicit Helpers(Workers &workers)
+            : workers(workers) {}
+        ~Helpers() { workers.rest(); }
+        Workers &workers;
+    };
+
     struct Pending {
         StagingPiece piece;
         size_t begin, bytes;
@@ -70,6 +78,8 @@ private:
     size_t record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
                        uint64_t to_base);
     Access access_of(const Region &region, const StridedView &view, bool write) const;
+    bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination, const StridedView &to,
+                     bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -155,7 +165,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
     if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
     const bool free_to_write = mapped && !d.gpu.lost && d.memory.last_use(region) <= d.submissions.completed;
     halide_mutex_unlock(&d.lock);
-    // The next submission makes the write visible to the GPU.
+    // The next submission makes the write visible to the GPU. Too small to share with other threads.
     if (free_to_write) copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
     return free_to_write;
 }
@@ -195,11 +205,12 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     if (!inside) return false;
     if (plan.bytes() == 0 || upload_directly(plan, host, to.region)) return true;
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
+    const Helpers helpers(d.workers);
     for (size_t begin = 0; begin < plan.bytes();) {
         const size_t bytes = progress(plan.bytes(), begin);
         StagingPiece piece;
         if (reserve(bytes, piece, true) != Reserved::yes) return false;
-        copy_on_cpu(pack, begin, bytes, host, piece.bytes);
+        d.workers.copy(pack, begin, bytes, host, piece.bytes, true);
         if (!flush_written(d.gpu, d.staging.buffer_of(piece), piece.offset, bytes, failure)) {
             cancel(piece);
             return false;
@@ -227,7 +238,7 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
         if (wait_for > d.submissions.submitted && !session.submit()) return false;
     }
     if (!wait_until(d, wait_for, failure)) return false;
-    copy_on_cpu(plan.direct, 0, plan.bytes(), mapped, host);
+    d.workers.copy(plan.direct, 0, plan.bytes(), mapped, host, false);
     *done = true;
     return true;
 }
@@ -251,7 +262,7 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
 inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t *host) {
     if (!wait_until(d, p.epoch, failure)) return false;
     if (!invalidate_before_read(d.gpu, d.staging.buffer_of(p.piece), p.piece.offset, p.bytes, failure)) return false;
-    copy_on_cpu(runs, p.begin, p.bytes, p.piece.bytes, host);
+    d.workers.copy(runs, p.begin, p.bytes, p.piece.bytes, host, true);
     return true;
 }
 
@@ -268,6 +279,7 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
     if (done) return true;
 
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
+    const Helpers helpers(d.workers);
     Pending under_way[kPiecesUnderWay];
     uint32_t first = 0, count = 0;
     size_t begin = 0;
@@ -342,16 +354,44 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     halide_mutex_unlock(&d.lock);
     if (!good || plan.bytes() == 0) return good;
     if (overlap) return copy_through_region(plan, from, to);
-    Session session(user_context, failure);
-    if (!session.begin(Need::batch, &d)) return false;
+    for (;;) {
+        Session session(user_context, failure);
+        if (!session.begin(Need::batch, &d)) return false;
+        Submissions &s = d.submissions;
+        Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
+        bool full = false;
+        if (!record_copy(plan, source, from.view, destination, to.view, &full)) {
+            if (full && session.submit()) continue;
+            return false;
+        }
+        d.memory.touch(source, s.open_epoch(), false);
+        d.memory.touch(destination, s.open_epoch(), true);
+        return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+    }
+}
+
+// By a kernel where that is faster, else by copy commands. False with *full when the batch must be submitted first.
+inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
+                                const StridedView &to, bool *full) {
     Submissions &s = d.submissions;
-    Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
-    const Access accesses[2] = {access_of(source, from.view, false), access_of(destination, to.view, true)};
+    const Access accesses[2] = {access_of(source, from, false), access_of(destination, to, true)};
     s.order(d.gpu, accesses, 2);
-    record_runs(plan.direct, 0, plan.bytes(), source.buffer, source.offset, destination.buffer, destination.offset);
-    d.memory.touch(source, s.open_epoch(), false);
-    d.memory.touch(destination, s.open_epoch(), true);
-    return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+    const uint64_t from_offset = source.offset + (uint64_t)plan.direct.source;
+    const uint64_t to_offset = destination.offset + (uint64_t)plan.direct.destination;
+    size_t done = 0;
+    if (d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
+        CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
+        const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
+        if (d.copy_kernel.record(d.gpu, d.shapes, s, s.commands(), source.buffer, from_offset, destination.buffer, to_offset, whole, full)) {
+            done = whole;
+        } else if (*full) {
+            return false;
+        }
+    }
+    if (done < plan.bytes()) {
+        record_runs(plan.direct, done, plan.bytes() - done, source.buffer, source.offset, destination.buffer, destination.offset);
+    }
+    return true;
 }
 
 }  // namespace

@@ -18,8 +18,10 @@
 #define HALIDE_VULKAN_DEVICE_H
 
 #include "vulkan_arguments.h"
+#include "vulkan_copy_kernel.h"
 #include "vulkan_handles.h"
 #include "vulkan_staging.h"
+#include "vulkan_workers.h"
 
 namespace halide_vulkan {
 namespace {
@@ -46,7 +48,10 @@ struct Device {
     WaitPolicy waiting;
     LaunchScratch scratch;
     Flusher flusher;
+    Workers workers;
+    CopyKernel copy_kernel;
     uint64_t waits;      // ever, for statistics
+    uint32_t waiters;    // calls that wait for the GPU now; guarded by the lock
     uint32_t users;      // calls inside; atomic
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     bool own;            // the VkDevice is of our making
@@ -69,6 +74,7 @@ inline void destroy_state(Device *d) {
     d->deferred.collect(gpu, UINT64_MAX);
     d->deferred.release();
     d->scratch.release();
+    d->copy_kernel.destroy(gpu);
     d->kernels.destroy(gpu);
     d->shapes.destroy(gpu);
     d->staging.destroy(gpu);
@@ -110,7 +116,10 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.alloc_config = config;
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
-    gpu.can_spin = spinning_pays(gpu);
+    gpu.storage_range = storage_range(gpu.properties);
+    const uint32_t cores = usable_cores();
+    gpu.can_spin = spinning_pays(gpu, cores);
+    d->workers.configure(copy_threads(gpu, cores));
     FlushOptions flush;
     flush.mode = (FlushMode)options.flush_mode;
     flush.max_commands = kBatchCommands;
@@ -184,6 +193,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
         if (target <= s.completed || !check_not_lost(gpu, failure)) break;
         Slot &slot = s.slot_of(target);
         if (first && may_spin) d.waits++;
+        if (may_spin) d.waiters++;
         slot.pins++;
         const uint32_t budget = may_spin ? d.waiting.polls() : 0;
         halide_mutex_unlock(&d.lock);
@@ -199,6 +209,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
 
         halide_mutex_lock(&d.lock);
         slot.pins--;
+        if (may_spin) d.waiters--;
         if (may_spin && blocked) d.waiting.blocked();
         if (may_spin && !blocked) d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {

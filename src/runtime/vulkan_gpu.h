@@ -43,6 +43,7 @@ struct Gpu {
     VkPhysicalDeviceMemoryProperties memory;
     NumberOptions options;
     AllocConfig alloc_config;
+    uint64_t storage_range;  // see vulkan_plan.h
     bool can_spin;
     bool lost;
     char lost_message[448];
@@ -171,21 +172,29 @@ inline bool invalidate_before_read(Gpu &gpu, const OwnedBuffer &b, uint64_t offs
     return false;
 }
 
-// Whether a thread of this process may spin while the device works: not on a CPU device, which needs the core itself, and
-// not with one usable core. sched_getaffinity is glibc's and bionic's; where it is missing, one core is assumed only
-// when Halide says so.
-inline bool spinning_pays(const Gpu &gpu) {
-    if (!gpu.options.spin || gpu.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) return false;
+// Processors that this process may run on; 0 when that cannot be learnt (sched_getaffinity is glibc's and bionic's).
+inline uint32_t usable_cores() {
     typedef int (*GetAffinity)(int, size_t, void *);
     const GetAffinity get_affinity = (GetAffinity)halide_get_symbol("sched_getaffinity");
-    if (!get_affinity) return true;
     uint64_t mask[16] = {};  // 1024 processors, the size of glibc's own cpu_set_t
-    if (get_affinity(0, sizeof(mask), mask) < 0) return true;
-    int cores = 0;
+    if (!get_affinity || get_affinity(0, sizeof(mask), mask) < 0) return 0;
+    uint32_t cores = 0;
     for (uint64_t word : mask) {
         for (; word; word &= word - 1) cores++;
     }
-    return cores > 1;
+    return cores;
+}
+
+// Whether a thread may spin while the device works: not on a CPU device, which needs the core itself, and not with one
+// usable core.
+inline bool spinning_pays(const Gpu &gpu, uint32_t cores) {
+    return gpu.options.spin && gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
+}
+
+// Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores are
+// not known, none.
+inline uint32_t copy_threads(const Gpu &gpu, uint32_t cores) {
+    return gpu.options.copy_threads ? gpu.options.copy_threads : min_of(7u, cores / 2);
 }
 
 }  // namespace

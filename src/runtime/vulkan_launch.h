@@ -221,9 +221,9 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     r.can_index = has_index_members || (info.relocatable && kernel->shape->push_bytes > 0);
     out.binding = plan_binding(r);
     relocated |= out.binding.index != 0 && !has_index_members;
-    if (out.binding.range > d.gpu.limits().maxStorageBufferRange) {
+    if (out.binding.range > d.gpu.storage_range) {
         failed(kDeviceRunFailed) << "buffer argument " << index << " has " << out.binding.range
-                                 << " bytes; maxStorageBufferRange of this device is " << d.gpu.limits().maxStorageBufferRange;
+                                 << " bytes; maxStorageBufferRange of this device is " << d.gpu.storage_range;
         return false;
     }
     return true;
@@ -275,6 +275,7 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     const VkPipeline pipeline = compile_variant(d->gpu, d->kernels.pipeline_cache(), *kernel, key, failure);
     Outcome outcome = Outcome::failed;
     if (pipeline) {
+        note_compilation();
         halide_mutex_lock(&d->lock);
         if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline)) {
             outcome = Outcome::again;

@@ -208,6 +208,15 @@ inline void plan_scalar_memory(const VkPhysicalDeviceMemoryProperties &memory, M
     add_types(memory, kVisible | kCoherent, kVisible | kCoherent, 0, order);
 }
 
+// The largest range that a descriptor may cover. Mesa's llvmpipe reports 128 MiB, the size of a constant it shares with
+// other drivers, but reaches all of a buffer (its offsets have 32 bits); Halide pipelines do bind more (its own test
+// gpu_param_allocation: 388 MiB). Any other value is taken as it is.
+inline uint64_t storage_range(const VkPhysicalDeviceProperties &properties) {
+    const uint32_t reported = properties.limits.maxStorageBufferRange;
+    const bool llvmpipe = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && contains(properties.deviceName, "llvmpipe");
+    return llvmpipe && reported == (128u << 20) ? 0x7fffffffu : reported;
+}
+
 // The alignment of every region: the largest of the device's needs, all powers of two. 16 at least, so that a region can
 // be filled and be read in the widest vectors kernels use.
 inline uint64_t region_alignment(const VkPhysicalDeviceLimits &limits, uint64_t buffer_alignment, uint32_t config_multiple) {
