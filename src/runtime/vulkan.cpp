@@ -44,6 +44,8 @@
 #include "vulkan_arguments.h"
 #include "vulkan_handles.h"
 
+#include "vulkan_process.h"
+
 #include "vulkan_device.h"
 
 #include "vulkan_flusher.h"
@@ -110,18 +112,19 @@ inline bool plan_overlap(const halide_buffer_t *src, const halide_buffer_t *dst,
 }
 
 // dst_interface null: into dst's host memory. The sides are known to be valid.
-inline void copy_buffer(void *user_context, halide_buffer_t *src, bool from_host, bool to_host, halide_buffer_t *dst, Failure &failure) {
+// Buffers of two Vulkan devices: "bounce it through host memory", a code without a message.
+inline int copy_buffer(void *user_context, halide_buffer_t *src, bool from_host, bool to_host, halide_buffer_t *dst, Failure &failure) {
     DeviceView from, to;
-    if (!plan_overlap(src, dst, from.view, to.view, failure)) return;
+    if (!plan_overlap(src, dst, from.view, to.view, failure)) return failure.code;
     if (from_host && to_host) {
         CopyPlan plan;
         if (plan_copy(from.view, to.view, Side::destination, plan, failure)) {
             copy_on_cpu(plan.direct, 0, plan.bytes(), src->host, dst->host);
         }
-        return;
+        return failure.code;
     }
     Pinned source(from_host ? 0 : src->device), destination(to_host ? 0 : dst->device);
-    if ((!from_host && !source.check("copy from", failure)) || (!to_host && !destination.check("copy to", failure))) return;
+    if ((!from_host && !source.check("copy from", failure)) || (!to_host && !destination.check("copy to", failure))) return failure.code;
     if (!from_host) {
         from.region = source.handle.region;
         from.view.offset += (int64_t)source.handle.origin;
@@ -135,10 +138,11 @@ inline void copy_buffer(void *user_context, halide_buffer_t *src, bool from_host
     } else if (to_host) {
         Copier(user_context, *source.device, failure).download(from, dst->host, to.view);
     } else if (source.device != destination.device) {
-        failure.because(kIncompatibleDeviceInterface) << "Vulkan: a copy between buffers of two Vulkan devices was asked for";
+        return kIncompatibleDeviceInterface;
     } else {
         Copier(user_context, *source.device, failure).device_copy(from, to);
     }
+    return failure.code;
 }
 
 inline bool check_device_buffer(const halide_buffer_t *buf, const char *what, Failure &failure) {
@@ -168,11 +172,16 @@ inline void set_device_side(halide_buffer_t *buf, uint64_t number) {
 // Waits for everything recorded so far on the buffer's device, or on the context's when there is no buffer.
 inline void sync(void *user_context, uint64_t number, Failure &failure) {
     Pinned pinned(number);
+    if (number && !pinned.check("device_sync", failure)) return;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return;
     Device &d = *session.device;
     Submissions &s = d.submissions;
     if (!check_not_lost(d.gpu, failure)) return;
+    if (const char *cause = s.take_unreported()) {
+        failure.because(kGpuDeviceError) << cause;
+        return;
+    }
     const bool unsubmitted = s.open && s.batch.commands > 0;
     const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
     if (unsubmitted) s.poll(d.gpu);
@@ -290,11 +299,11 @@ WEAK void halide_vulkan_set_alloc_config(const char *n) { set_text(text_options.
 WEAK const char *halide_vulkan_get_alloc_config(void *) { return get_text(text_options.alloc_config, "HL_VK_ALLOC_CONFIG", nullptr); }
 
 WEAK void halide_vulkan_set_allocation_callbacks(const struct VkAllocationCallbacks *callbacks) {
-    halide_mutex_lock(&own_context.lock);
-    allocation_callbacks = callbacks;
-    halide_mutex_unlock(&own_context.lock);
+    __atomic_store_n(&allocation_callbacks, callbacks, __ATOMIC_RELEASE);
 }
-WEAK const struct VkAllocationCallbacks *halide_vulkan_get_allocation_callbacks(void *) { return allocation_callbacks; }
+WEAK const struct VkAllocationCallbacks *halide_vulkan_get_allocation_callbacks(void *) {
+    return __atomic_load_n(&allocation_callbacks, __ATOMIC_ACQUIRE);
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Loader
@@ -331,10 +340,7 @@ WEAK int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, Vk
 }
 
 WEAK bool halide_vulkan_is_initialized(void) {
-    halide_mutex_lock(&own_context.lock);
-    const bool initialized = own_context.device != nullptr;
-    halide_mutex_unlock(&own_context.lock);
-    return initialized;
+    return __atomic_load_n(&own_context.device, __ATOMIC_ACQUIRE) != nullptr;  // also between acquire and release
 }
 
 WEAK int halide_vulkan_device_release(void *user_context) {
@@ -480,7 +486,10 @@ WEAK uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *
 
 WEAK int halide_vulkan_copy_to_device(void *user_context, halide_buffer_t *buf) {
     Failure failure;
-    if (check_device_buffer(buf, "copy_to_device", failure)) copy_buffer(user_context, buf, true, false, buf, failure);
+    if (check_device_buffer(buf, "copy_to_device", failure)) {
+        if (!buf->host) failure.because(kHostIsNull) << "Vulkan: copy_to_device: the buffer has no host memory";
+        else copy_buffer(user_context, buf, true, false, buf, failure);
+    }
     return report(user_context, failure);
 }
 
@@ -516,7 +525,8 @@ WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src, con
     } else if (to_host ? dst->host == nullptr : dst->device == 0) {
         failure.because(kBufferCopyFailed) << "Vulkan: a copy to a buffer without " << (to_host ? "host" : "device") << " memory was asked for";
     } else {
-        copy_buffer(user_context, src, from_host, to_host, dst, failure);
+        const int code = copy_buffer(user_context, src, from_host, to_host, dst, failure);
+        if (!failure.failed()) return code;
     }
     return report(user_context, failure);
 }

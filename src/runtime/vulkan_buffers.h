@@ -59,7 +59,7 @@ inline bool fill_region(Session &session, uint32_t id) {
     const Access access = {region.memory, region.offset, region.offset + region.size, true};
     d.submissions.order(d.gpu, &access, 1);
     d.gpu.vk.vkCmdFillBuffer(d.submissions.commands(), region.buffer, region.offset, region.size, byte * 0x01010101u);
-    d.memory.touch(region, d.submissions.open_epoch(), true);
+    d.memory.touch(region, d.submissions, true);
     return session.recorded(0);
 }
 
@@ -82,7 +82,7 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
             if (wait_for == 0 || !session.end_and_wait(wait_for)) return 0;
             continue;
         }
-        const uint64_t number = handles.make(&now, region, now.memory.region(region).size, origin, false);
+        const uint64_t number = handles.make(&now, &now.releasing, region, now.memory.region(region).size, origin, false);
         if (number == 0) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         const bool filled = number != 0 && (!fill || fill_region(session, region));
         if (filled) return number;
@@ -135,7 +135,7 @@ inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
         failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of " << pinned.handle.bytes << " bytes was asked for";
         return 0;
     }
-    const uint64_t number = handles.make(&d, pinned.handle.region, pinned.handle.bytes, (uint64_t)origin, pinned.handle.wrapped);
+    const uint64_t number = handles.make(&d, &d.releasing, pinned.handle.region, pinned.handle.bytes, (uint64_t)origin, pinned.handle.wrapped);
     if (number == 0) {
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         halide_mutex_lock(&d.lock);
@@ -159,9 +159,9 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
                                            << " bytes of data";
         return 0;
     }
-    const uint32_t region = d.memory.wrap(buffer, bytes, failure);
+    const uint32_t region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
     if (region == kNoIndex) return 0;
-    const uint64_t number = handles.make(&d, region, bytes, origin, true);
+    const uint64_t number = handles.make(&d, &d.releasing, region, max_of<uint64_t>(bytes, 1), origin, true);
     if (number) return number;
     d.memory.drop_reference(d.deferred, region);
     failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";

@@ -96,6 +96,7 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
     }
     if (c.device) {
+        mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
         register_exit_handler();
         const PFN_vkGetDeviceQueue get_queue = (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
@@ -166,7 +167,10 @@ public:
         // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut smaller.
         const bool somebody_waits = device->waiters > 0 && s.in_flight() > 0;
         const uint32_t in_flight = max_of((uint32_t)s.in_flight(), somebody_waits ? 2u : 0u);
-        if (device->flush.should_submit(s.batch, in_flight, s.row)) return submit();
+        const uint64_t now = now_ns(device->gpu.clock);
+        const uint64_t gap = now - device->last_command_ns;
+        device->last_command_ns = now;
+        if (device->flush.should_submit(s.batch, in_flight, s.row, gap)) return submit();
         // In the mode for counting, what is submitted when must not depend on time.
         if ((FlushMode)device->gpu.options.flush_mode == FlushMode::count || !device->own) return true;
         return arm_flusher(*device) || submit();
@@ -193,7 +197,7 @@ private:
 inline void Session::end() {
     if (device) {
         // An application's queue is ours only until release_context.
-        if (!device->own && device->submissions.open) submit();
+        if (!device->own && device->submissions.open && device->submissions.batch.commands > 0) submit();
         halide_mutex_unlock(&device->lock);
         drop_user(device);
         device = nullptr;
@@ -207,6 +211,10 @@ inline bool Session::acquire(Need need) {
     VkPhysicalDevice physical = nullptr;
     uint32_t family = 0;
     const bool create = need != Need::existing;
+    if (is_forked_child()) {
+        failure.because(kNoDevice) << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
+        return false;
+    }
     const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue, &family,
                                                    &messenger, create);
     acquired = true;
@@ -228,6 +236,7 @@ inline bool Session::acquire(Need need) {
         device = own_context.state;  // guarded by the context's lock, which is held
         add_user(device);
     } else {
+        halide_mutex_lock(&devices.creating);
         device = find_device(handle);
         if (!device && create) {
             device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance, physical, handle,
@@ -237,6 +246,7 @@ inline bool Session::acquire(Need need) {
                 list_device(device);
             }
         }
+        halide_mutex_unlock(&devices.creating);
     }
     if (!device) return false;
     halide_mutex_lock(&device->lock);
@@ -249,23 +259,24 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
     Gpu &gpu = device->gpu;
     if (gpu.queue == new_queue) return true;
     Submissions &s = device->submissions;
-    while (s.in_flight() > 0) {
-        Slot &slot = s.slot_of(s.submitted);
-        const VkResult result =
-            slot.lost ? VK_SUCCESS : gpu.vk.vkWaitForFences(gpu.device, 1, &slot.fence, VK_TRUE, UINT64_MAX);
-        if (result != VK_SUCCESS) {
-            gpu_failed(gpu, failure, "vkWaitForFences", result) << " before a change of queue";
-            return false;
-        }
-        s.completed = s.submitted;
+    s.abandon_empty_batch();
+    const VkResult result = s.drain(gpu);
+    if (result != VK_SUCCESS) {
+        gpu_failed(gpu, failure, "vkWaitForFences", result) << " before a change of queue";
+        return false;
     }
     device->deferred.collect(gpu, s.completed);
-    gpu.queue = new_queue;
     if (gpu.family != new_family) {
+        // Until the new pools are there, no queue and no family is in use: a failure is tried again by the next call.
+        gpu.queue = nullptr;
         gpu.family = new_family;
         s.destroy_pools(gpu);
-        if (!s.create_pools(gpu, failure)) return false;
+        if (!s.create_pools(gpu, failure)) {
+            gpu.family = kNoIndex;
+            return false;
+        }
     }
+    gpu.queue = new_queue;
     return true;
 }
 
@@ -277,7 +288,7 @@ inline bool Session::begin(Need need, Device *pinned) {
             return false;
         }
         if (pinned && device != pinned) {
-            failure.because(kIncompatibleDeviceInterface) << "Vulkan: the buffer belongs to another device than this context's";
+            failure.because(kNoDevice) << "Vulkan: the buffer belongs to another device than this context's";
             end();
             return false;
         }
@@ -288,6 +299,10 @@ inline bool Session::begin(Need need, Device *pinned) {
             continue;
         }
         if (need != Need::batch) return true;
+        if (!check_not_lost(device->gpu, failure)) {
+            end();
+            return false;
+        }
         uint64_t wait_for = 0;
         if (device->submissions.can_open(device->gpu, &wait_for)) {
             if (device->submissions.open_batch(device->gpu, failure)) return true;
@@ -331,6 +346,7 @@ inline void release_device(void *user_context, Failure &failure) {
             return;
         }
         if (d->submissions.open) session.submit();
+        if (report.failed() && d->submissions.in_flight() > 0) d->gpu.lost = true;  // waiting fails: nothing is to be had from it
         if (!d->gpu.lost && d->submissions.in_flight() > 0) continue;
         if (!unlist_device(d, 2)) continue;  // we, and our session
         d->workers.stop();
@@ -347,6 +363,7 @@ inline void release_device(void *user_context, Failure &failure) {
 
 // The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
 void leave_process(void *) {
+    if (is_forked_child()) return;  // the parent's
     OwnContext &c = own_context;
     halide_mutex_lock(&c.lock);
     c.gone = true;

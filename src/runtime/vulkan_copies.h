@@ -43,9 +43,9 @@ public:
     Copier(void *user_context, Device &device, Failure &failure)
         : user_context(user_context), d(device), failure(failure) {}
 
-    bool upload(const uint8_t *host, const StridedView &from, const DeviceView &to);
-    bool download(const DeviceView &from, uint8_t *host, const StridedView &to);
-    bool device_copy(const DeviceView &from, const DeviceView &to);
+    [[gnu::noinline]] bool upload(const uint8_t *host, const StridedView &from, const DeviceView &to);
+    [[gnu::noinline]] bool download(const DeviceView &from, uint8_t *host, const StridedView &to);
+    [[gnu::noinline]] bool device_copy(const DeviceView &from, const DeviceView &to);
 
 private:
     // The workers may sleep when the copy ends, however it ends.
@@ -72,6 +72,8 @@ private:
     bool download_directly(const CopyPlan &plan, uint32_t region, uint8_t *host, bool *done);
     Reserved reserve(size_t bytes, StagingPiece &piece, bool may_wait);
     void cancel(const StagingPiece &piece);
+    void give_back(const Pending &p, bool gpu_is_done);
+    void note_written(const CopyPlan &plan, Region &region);
     bool record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece, const DeviceView &to);
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
@@ -95,7 +97,7 @@ inline bool Copier::check_bounds(const DeviceView &v, const char *what) {
 }
 
 inline bool Copier::check_not_lost_contents(const Region &region) {
-    if (!d.submissions.was_lost(region.last_write)) return true;
+    if (!d.memory.is_lost(region, d.submissions)) return true;
     failure.because(kGpuDeviceError) << "Vulkan: the contents of the buffer were lost: " << d.submissions.lost_cause();
     return false;
 }
@@ -137,6 +139,19 @@ inline void Copier::cancel(const StagingPiece &piece) {
     halide_mutex_unlock(&d.lock);
 }
 
+// A piece whose end could not be waited for stays taken until its epoch is known to be done.
+inline void Copier::give_back(const Pending &p, bool gpu_is_done) {
+    halide_mutex_lock(&d.lock);
+    if (gpu_is_done) d.staging.cancel(p.piece);
+    else d.staging.publish(p.piece, p.epoch);
+    halide_mutex_unlock(&d.lock);
+}
+
+// An upload of everything makes good what an earlier loss left undone.
+inline void Copier::note_written(const CopyPlan &plan, Region &region) {
+    if (plan.bytes() >= region.wanted) d.memory.repaired(region);
+}
+
 // Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they took.
 inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
                                   uint64_t to_base) {
@@ -164,10 +179,21 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
     uint8_t *mapped = d.memory.mapped(region);
     if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
     const bool free_to_write = mapped && !d.gpu.lost && d.memory.last_use(region) <= d.submissions.completed;
+    if (free_to_write) region.cpu_writers++;
     halide_mutex_unlock(&d.lock);
+    if (!free_to_write) return false;
     // The next submission makes the write visible to the GPU. Too small to share with other threads.
-    if (free_to_write) copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
-    return free_to_write;
+    copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
+    halide_mutex_lock(&d.lock);
+    Region &written = d.memory.region(region_id);  // the table may have grown
+    written.cpu_writers--;
+    if (d.submissions.was_lost(written.last_write)) {
+        written.lost = true;
+        written.last_write = 0;
+    }
+    note_written(plan, written);
+    halide_mutex_unlock(&d.lock);
+    return true;
 }
 
 inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece,
@@ -190,7 +216,7 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
     }
     s.order(d.gpu, &access, 1);
     record_runs(runs, begin, bytes, piece.buffer, piece.offset, region.buffer, region.offset);
-    d.memory.touch(region, s.open_epoch(), true);
+    d.memory.touch(region, d.submissions, true);
     d.staging.publish(piece, s.open_epoch());
     const bool good = session.recorded(bytes);
     return good && (count < kManyRuns || session.submit());
@@ -199,11 +225,12 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
 inline bool Copier::upload(const uint8_t *host, const StridedView &from, const DeviceView &to) {
     CopyPlan plan;
     if (!plan_copy(from, to.view, Side::destination, plan, failure)) return false;
+    if (plan.bytes() == 0) return true;
     halide_mutex_lock(&d.lock);
     const bool inside = check_bounds(to, "an upload to");
     halide_mutex_unlock(&d.lock);
     if (!inside) return false;
-    if (plan.bytes() == 0 || upload_directly(plan, host, to.region)) return true;
+    if (upload_directly(plan, host, to.region)) return true;
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
     const Helpers helpers(d.workers);
     for (size_t begin = 0; begin < plan.bytes();) {
@@ -218,6 +245,9 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
         if (!record_upload(unpack, begin, bytes, piece, to)) return false;
         begin += bytes;
     }
+    halide_mutex_lock(&d.lock);
+    note_written(plan, d.memory.region(to.region));
+    halide_mutex_unlock(&d.lock);
     return true;
 }
 
@@ -255,7 +285,7 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
     record_runs(runs, p.begin, p.bytes, region.buffer, region.offset, p.piece.buffer, p.piece.offset);
     s.batch.commands++;
     p.epoch = s.open_epoch();
-    d.memory.touch(region, p.epoch, false);
+    d.memory.touch(region, d.submissions, false);
     return session.submit();
 }
 
@@ -269,11 +299,11 @@ inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t 
 inline bool Copier::download(const DeviceView &from, uint8_t *host, const StridedView &to) {
     CopyPlan plan;
     if (!plan_copy(from.view, to, Side::source, plan, failure)) return false;
+    if (plan.bytes() == 0) return true;
     halide_mutex_lock(&d.lock);
     const bool inside = check_bounds(from, "a download of");
     halide_mutex_unlock(&d.lock);
     if (!inside) return false;
-    if (plan.bytes() == 0) return true;
     bool done = false;
     if (!download_directly(plan, from.region, host, &done)) return false;
     if (done) return true;
@@ -298,16 +328,16 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
             }
             if (reserved == Reserved::failed) break;
         }
-        finish_download(unpack, under_way[first], host);
-        cancel(under_way[first].piece);
+        const bool finished = finish_download(unpack, under_way[first], host);
+        give_back(under_way[first], finished);
         first = (first + 1) % kPiecesUnderWay;
         count--;
     }
     // After a failure: pieces that the GPU may still write come back when it is done.
     for (; count > 0; count--, first = (first + 1) % kPiecesUnderWay) {
         Failure ignored;
-        wait_until(d, under_way[first].epoch, ignored);
-        cancel(under_way[first].piece);
+        const bool done_with = wait_until(d, under_way[first].epoch, ignored);
+        give_back(under_way[first], done_with);
     }
     return !failure.failed();
 }
@@ -326,16 +356,15 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         Region &between = d.memory.region(between_id);
-        const uint64_t epoch = s.open_epoch();
         const Access in[2] = {access_of(source, from.view, false), {between.memory, between.offset, between.offset + plan.bytes(), true}};
         s.order(d.gpu, in, 2);
         record_runs(source_to_dense(plan), 0, plan.bytes(), source.buffer, source.offset, between.buffer, between.offset);
         const Access out[2] = {{between.memory, between.offset, between.offset + plan.bytes(), false}, access_of(destination, to.view, true)};
         s.order(d.gpu, out, 2);
         record_runs(dense_to_destination(plan), 0, plan.bytes(), between.buffer, between.offset, destination.buffer, destination.offset);
-        d.memory.touch(source, epoch, false);
-        d.memory.touch(between, epoch, true);
-        d.memory.touch(destination, epoch, true);
+        d.memory.touch(source, d.submissions, false);
+        d.memory.touch(between, d.submissions, true);
+        d.memory.touch(destination, d.submissions, true);
         d.memory.drop_reference(d.deferred, between_id);
         return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
     }
@@ -344,6 +373,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
 inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     CopyPlan plan;
     if (!plan_copy(from.view, to.view, Side::destination, plan, failure)) return false;
+    if (plan.bytes() == 0) return true;
     halide_mutex_lock(&d.lock);
     bool good = check_bounds(from, "a copy of") && check_bounds(to, "a copy to") && check_not_lost_contents(d.memory.region(from.region));
     bool overlap = false;
@@ -352,20 +382,19 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         overlap = a.memory == b.memory && a.begin < b.end && b.begin < a.end;
     }
     halide_mutex_unlock(&d.lock);
-    if (!good || plan.bytes() == 0) return good;
+    if (!good) return false;
     if (overlap) return copy_through_region(plan, from, to);
     for (;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
-        Submissions &s = d.submissions;
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         bool full = false;
         if (!record_copy(plan, source, from.view, destination, to.view, &full)) {
             if (full && session.submit()) continue;
             return false;
         }
-        d.memory.touch(source, s.open_epoch(), false);
-        d.memory.touch(destination, s.open_epoch(), true);
+        d.memory.touch(source, d.submissions, false);
+        d.memory.touch(destination, d.submissions, true);
         return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
     }
 }

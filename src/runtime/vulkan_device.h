@@ -20,6 +20,7 @@
 #include "vulkan_arguments.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_handles.h"
+#include "vulkan_process.h"
 #include "vulkan_staging.h"
 #include "vulkan_workers.h"
 
@@ -54,6 +55,8 @@ struct Device {
     uint32_t waiters;    // calls that wait for the GPU now; guarded by the lock
     uint32_t users;      // calls inside; atomic
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
+    uint64_t last_command_ns;
+    uint64_t last_done_ns;  // when a wait last saw the end of a submission
     bool own;            // the VkDevice is of our making
     Device *next;
 };
@@ -61,6 +64,7 @@ struct Device {
 // Every device that has state here. An application rarely has more than one.
 struct Devices {
     halide_mutex lock;
+    halide_mutex creating;  // held while a state is looked for and made, so that a VkDevice never gets two
     Device *first;
 };
 Devices devices;  // zero-initialised
@@ -117,6 +121,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
     gpu.storage_range = storage_range(gpu.properties);
+    gpu.clock = find_clock();
     const uint32_t cores = usable_cores();
     gpu.can_spin = spinning_pays(gpu, cores);
     d->workers.configure(copy_threads(gpu, cores));
@@ -169,6 +174,7 @@ inline Device *find_device(VkDevice device) {
 
 // The device of a live handle, with one more user. Null: the handle is stale, or its device was released.
 inline Device *pin_device_of(uint64_t number, Handle *copy) {
+    if (is_forked_child()) return nullptr;
     handles.lock_table();
     Handle *h = handles.find(number);
     Device *d = h ? h->device : nullptr;
@@ -178,6 +184,20 @@ inline Device *pin_device_of(uint64_t number, Handle *copy) {
     }
     handles.unlock_table();
     return d;
+}
+
+// What the submissions up to `target` took on the GPU, for the flush policy. Known only when the end was waited for; the
+// beginning is the submit, or the end before it: with the wake-up time a little too much, which errs on the safe side.
+inline void learn_time(Device &d, uint64_t target, bool waited) {
+    Submissions &s = d.submissions;
+    const uint64_t now = now_ns(d.gpu.clock);
+    if (waited && now && target > s.completed) {
+        uint32_t commands = 0;
+        for (uint64_t e = s.completed + 1; e <= target; e++) commands += s.slot_of(e).command_count;
+        const uint64_t begin = max_of(d.last_done_ns, s.slot_of(s.completed + 1).submit_ns);
+        if (now > begin) d.flush.learn(commands, now - begin);
+    }
+    d.last_done_ns = now;
 }
 
 // Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
@@ -213,6 +233,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
         if (may_spin && blocked) d.waiting.blocked();
         if (may_spin && !blocked) d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {
+            learn_time(d, target, blocked || polls > 1);
             s.completed = max_of(s.completed, target);
         } else if (result != VK_TIMEOUT) {
             gpu_failed(gpu, failure, blocked ? "vkWaitForFences" : "vkGetFenceStatus", result, kDeviceSyncFailed);

@@ -7,8 +7,9 @@
 // back while the GPU has nothing to do costs more than it saves. So: two submissions in flight, record on, since the batch
 // would only queue; fewer, submit, for one runs and the next must stand ready behind it. But a submit also costs the
 // caller 3 to 4 us, where recording a command costs about 1: a caller whose kernels are shorter than that would pay for a
-// submit per command and be slower for it. So in a row of submissions without a wait between them, the batch must grow
-// (1, 1, 2, 4, 8, 16 commands) before it is submitted early: at most 16 us of recording are then ahead of the GPU. The
+// submit per command and be slower for it. So while commands come faster than that, in a row of submissions without a
+// wait between them, the batch must grow (1, 1, 2, 4, 8, 16 commands) before it is submitted early: the GPU is then at most
+// 16 us behind. A command that comes after a longer gap is submitted with what is open: nobody knows when the next comes. The
 // limits below end a batch that grows long even so; a batch that stays open because the caller went quiet is the
 // flusher's (vulkan_flusher.h).
 //
@@ -54,14 +55,15 @@ public:
     constexpr FlushPolicy() = default;
     constexpr explicit FlushPolicy(const FlushOptions &options) : options(options) {}
 
-    // `row`: submissions since somebody last waited for the GPU.
-    bool should_submit(const Batch &batch, uint32_t submissions_in_flight, uint32_t row) const {
+    // `row`: submissions since somebody last waited for the GPU. `gap_ns`: from the command before to this one.
+    bool should_submit(const Batch &batch, uint32_t submissions_in_flight, uint32_t row, uint64_t gap_ns) const {
         if (batch.commands == 0) return false;
         if (options.mode == FlushMode::always) return true;
         if (batch.commands >= options.max_commands || batch.bytes >= options.max_bytes) return true;
         if (options.mode == FlushMode::count) return false;
         if (batch.predicted_ns >= options.max_ns) return true;
-        return submissions_in_flight < kKeepInFlight && batch.commands >= early_commands(row);
+        if (submissions_in_flight >= kKeepInFlight) return false;
+        return gap_ns > kShortGap_ns || batch.commands >= early_commands(row);
     }
 
     // Commands that make a batch worth a submit of its own, see the head of this file.
@@ -90,6 +92,8 @@ private:
     // A submit of 3 to 4 us over 16 commands is 0.2 us for each. Measured on an H200 with a submit per launch: 5.3 us of the
     // caller's time for each independent launch.
     static constexpr uint32_t kMostEarly = 16;
+    // About what a submit costs the caller: what comes later than that would not have been spared one.
+    static constexpr uint64_t kShortGap_ns = 5000;
 
     FlushOptions options;
     uint32_t ns_per_command = 0;

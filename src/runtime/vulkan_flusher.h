@@ -48,8 +48,8 @@ inline void flush_round(Device &d) {
     }
     halide_mutex_lock(own_queue_lock());
     halide_mutex_lock(&d.lock);
-    // A refusal is remembered by the submission: reading what it was to write reports it.
-    if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2) s.submit(d.gpu, failure);
+    // A refusal is told by the next device_sync, and by whoever reads what was to be written.
+    if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2 && !s.submit(d.gpu, failure)) s.leave_unreported();
     halide_mutex_unlock(own_queue_lock());
 }
 
@@ -88,8 +88,9 @@ inline bool arm_flusher(Device &d) {
         halide_cond_signal(&d.flusher.wake);
     } else {
         d.flusher.thread = halide_spawn_thread(run_flusher, &d);
+        d.flusher.armed = d.flusher.thread != nullptr;
     }
-    return d.flusher.thread != nullptr;
+    return d.flusher.armed;
 }
 
 inline void stop_flusher(Device &d) {

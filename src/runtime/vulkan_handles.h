@@ -34,7 +34,9 @@ struct Handle {
 class Handles {
 public:
     // 0 when host memory is out.
-    uint64_t make(Device *device, uint32_t region, uint64_t bytes, uint64_t origin, bool wrapped) {
+    // `releasing` is the device's flag: device_release sets it, then orphans all handles. A handle made after that is an
+    // orphan from the start.
+    uint64_t make(Device *device, const uint32_t *releasing, uint32_t region, uint64_t bytes, uint64_t origin, bool wrapped) {
         halide_mutex_lock(&lock);
         uint32_t index = unused;
         if (index != 0) {
@@ -46,7 +48,7 @@ public:
         uint64_t number = 0;
         if (index != 0) {
             Handle &h = *at(index);
-            h.device = device;
+            h.device = __atomic_load_n(releasing, __ATOMIC_ACQUIRE) ? nullptr : device;
             h.origin = origin;
             h.bytes = bytes;
             h.region = region;

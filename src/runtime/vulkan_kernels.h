@@ -58,7 +58,7 @@ struct Kernel {
 // The kernels of one module on one device.
 struct CompiledModule {
     const Module *module;
-    const uint8_t *content;  // the module's bytes when `kernels` was made: they change when content was dropped and read again
+    uint32_t loads;  // the module's, when `kernels` was pointed at its content: it may be dropped and read again
     Kernel *kernels;
     uint32_t count;
 };
@@ -87,7 +87,8 @@ public:
     }
 
     // Adds a compiled pipeline; it is owned here from now on. Another thread may have been faster: then ours dies.
-    Variant *add(Gpu &gpu, Deferred &deferred, Kernel &kernel, const VariantKey &key, VkPipeline pipeline) {
+    // `epoch`: the open one, so that a pipeline just made is not the first to go.
+    Variant *add(Gpu &gpu, Deferred &deferred, Kernel &kernel, const VariantKey &key, VkPipeline pipeline, uint64_t epoch) {
         if (Variant *there = kernel.find(key)) {
             destroy_pipeline(gpu, pipeline);
             return there;
@@ -105,7 +106,7 @@ public:
                 return nullptr;
             }
         }
-        *v = {key, pipeline, 0};
+        *v = {key, pipeline, epoch};
         if (kernel.variant_count < kVariants) kernel.variant_count++;
         return v;
     }
@@ -173,7 +174,7 @@ private:
         if (table.size()) {
             CompiledModule *m = table[place_of(module)];
             if (m) {
-                if (m->content != module->bytes) refresh(*m);
+                if (m->loads != module->loads) refresh(*m);
                 return m;
             }
         }
@@ -188,7 +189,7 @@ private:
             return nullptr;
         }
         __builtin_memset((void *)list, 0, kernels * sizeof(Kernel));
-        *m = {module, nullptr, list, (uint32_t)kernels};
+        *m = {module, 0, list, (uint32_t)kernels};
         refresh(*m);
         table[place_of(module)] = m;
         count++;
@@ -202,7 +203,7 @@ private:
             m.kernels[i].code = &m.module->blob.kernels[i];
             m.kernels[i].info = &m.module->infos[i];
         }
-        m.content = m.module->bytes;
+        m.loads = m.module->loads;
     }
 };
 

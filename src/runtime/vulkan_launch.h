@@ -69,6 +69,10 @@ private:
     Outcome attempt(Session &session);
     bool check_arguments(const Gpu &gpu);
     bool check_limits(const Gpu &gpu);
+    bool over_limit(const Gpu &gpu) const {
+        const uint32_t *limit = gpu.limits().maxComputeWorkGroupCount;
+        return request.blocks[0] > limit[0] || request.blocks[1] > limit[1] || request.blocks[2] > limit[2];
+    }
     bool make_key(VariantKey &key);
     bool place_argument(Device &d, uint32_t index, BoundArgument &out, bool &relocated);
     bool check_aliases(Device &d, const LaunchScratch &scratch);
@@ -206,7 +210,16 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     if (out.place >= info.buffers.size() || info.buffers[out.place].binding != binding) out.place = kNoIndex;
     const bool mentioned = out.place != kNoIndex;
     out.written = mentioned && info.buffers[out.place].written;
-    if (!out.written && d.submissions.was_lost(region.last_write)) {
+    if (bytes == 0 || !mentioned) {
+        // Nothing of it is accessed; a descriptor needs some range all the same.
+        out.begin = region.offset;
+        out.bytes = 0;
+        out.binding.way = BindingWay::plain;
+        out.binding.offset = region.offset;
+        out.binding.range = min_of(kBindingGranule, region.size);
+        return true;
+    }
+    if (info.buffers[out.place].read && d.memory.is_lost(region, d.submissions)) {
         failed(kDeviceRunFailed) << "the contents of buffer argument " << index << " were lost: " << d.submissions.lost_cause();
         return false;
     }
@@ -217,7 +230,7 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     r.bytes = bytes;
     r.minimal = minimal;
     r.alignment = max_of<uint64_t>(1, d.gpu.limits().minStorageBufferOffsetAlignment);
-    r.array_stride = mentioned ? info.buffers[out.place].array_stride : 0;
+    r.array_stride = info.buffers[out.place].array_stride;
     r.can_index = has_index_members || (info.relocatable && kernel->shape->push_bytes > 0);
     out.binding = plan_binding(r);
     relocated |= out.binding.index != 0 && !has_index_members;
@@ -258,6 +271,13 @@ inline Launch::Outcome Launch::allocate_bounces(Session &session, LaunchScratch 
     Device &d = *session.device;
     for (BoundArgument &a : scratch.arguments) {
         if (a.binding.way != BindingWay::bounce) continue;
+        if (d.memory.region(a.region).cpu_writers > 0) {
+            // The copy back would overwrite what a direct upload writes beside this argument at this moment.
+            free_bounces(d, scratch);
+            session.end();
+            halide_thread_yield();
+            return Outcome::again;
+        }
         uint64_t wait_for = 0;
         a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, failure);
         if (a.bounce_region != kNoIndex) continue;
@@ -277,7 +297,7 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     if (pipeline) {
         note_compilation();
         halide_mutex_lock(&d->lock);
-        if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline)) {
+        if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline, d->submissions.open_epoch())) {
             outcome = Outcome::again;
         } else {
             failed(kOutOfMemory) << "out of host memory for a pipeline";
@@ -304,13 +324,16 @@ inline Launch::Outcome Launch::attempt(Session &session) {
         if (!place_argument(d, i, scratch.arguments[i], key.relocated)) return Outcome::failed;
     }
     if (!check_aliases(d, scratch)) return Outcome::failed;
-    for (int i = 0; i < 3; i++) key.relocated |= request.blocks[i] > d.gpu.limits().maxComputeWorkGroupCount[i];
+    key.relocated |= over_limit(d.gpu);
     if (key.relocated && !(kernel->info->relocatable && kernel->shape->push_bytes > 0)) {
+        const bool too_many = over_limit(d.gpu);
+        const char *why = kernel->info->why_not ? kernel->info->why_not : "too many buffers for push constants";
+        if (!too_many) failed(kDeviceRunFailed) << "an argument has negative strides, and its indices cannot be moved: " << why;
+        if (!too_many) return Outcome::failed;
         failed(kDeviceRunFailed) << request.blocks[0] << " x " << request.blocks[1] << " x " << request.blocks[2]
                                  << " groups were asked for; the device's limits are " << d.gpu.limits().maxComputeWorkGroupCount[0] << " x "
                                  << d.gpu.limits().maxComputeWorkGroupCount[1] << " x " << d.gpu.limits().maxComputeWorkGroupCount[2]
-                                 << ", and the grid cannot be cut: "
-                                 << (kernel->info->why_not ? kernel->info->why_not : "too many buffers for push constants");
+                                 << ", and the grid cannot be cut: " << why;
         return Outcome::failed;
     }
     Variant *variant = kernel->find(key);
@@ -356,8 +379,8 @@ inline void Launch::copy_bounces(Device &d, const LaunchScratch &scratch, bool b
         VkBufferCopy copy = {a.begin, there, a.bytes};
         if (back) copy = {there, a.begin, a.bytes};
         d.gpu.vk.vkCmdCopyBuffer(s.commands(), back ? bounce.buffer : region.buffer, back ? region.buffer : bounce.buffer, 1, &copy);
-        d.memory.touch(region, s.open_epoch(), back);
-        d.memory.touch(bounce, s.open_epoch(), !back);
+        d.memory.touch(region, d.submissions, back);
+        d.memory.touch(bounce, d.submissions, !back);
     }
 }
 
@@ -375,7 +398,9 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
         const uint64_t begin = bounced ? region.offset + a.binding.pad : a.begin;
         scratch.descriptors[uniforms + i] = {region.buffer, offset, a.binding.range};
         scratch.accesses[i] = {region.memory, begin, begin + a.bytes, a.written};
-        d.memory.touch(region, epoch, a.written);
+        d.memory.touch(region, d.submissions, a.written);
+        // A kernel that writes without reading makes good what an earlier loss left undone.
+        if (a.written && !kernel->info->buffers[a.place].read) d.memory.repaired(region);
     }
     s.order(d.gpu, scratch.accesses.data(), request.buffers);
 

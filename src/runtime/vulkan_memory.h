@@ -42,8 +42,11 @@ struct Region {
     VkBuffer alias;    // a buffer over this region alone, for the application; null until asked for
     uint64_t offset;   // in it, bytes
     uint64_t size;     // usable bytes, a multiple of the alignment unless wrapped
+    uint64_t wanted;   // bytes that were asked for
     uint64_t last_write;  // epoch of the newest submission that writes it; see Submissions::was_lost
     uint64_t last_use;    // wrapped regions only: others have it in Ranges
+    bool lost;            // a write was lost, and only parts were written since
+    uint32_t cpu_writers;  // direct uploads under way
     uint32_t memory;   // names the memory to the hazard tracker: regions of one block share it
     uint32_t range;    // Ranges::kNone when wrapped
     uint32_t references;  // 0: this record is unused
@@ -75,14 +78,20 @@ public:
 
     Region &region(uint32_t id) { return regions[id]; }
     uint64_t last_use(const Region &r) const { return r.range == Ranges::kNone ? r.last_use : ranges.last_use(r.range); }
-    void touch(Region &r, uint64_t epoch, bool write) {
+    // A command of the open batch uses the region. A write may cover only a part, so contents that were lost stay lost.
+    void touch(Region &r, const Submissions &submissions, bool write) {
+        const uint64_t epoch = submissions.open_epoch();
+        if (write) r.lost = is_lost(r, submissions);
         if (r.range == Ranges::kNone) r.last_use = max_of(r.last_use, epoch);
         else ranges.touch(r.range, epoch);
         if (write) r.last_write = epoch;
     }
+    bool is_lost(const Region &r, const Submissions &submissions) const { return r.lost || submissions.was_lost(r.last_write); }
+    void repaired(Region &r) { r.lost = false; }
+
     // Where the CPU sees the region's bytes; null when it cannot.
     uint8_t *mapped(const Region &r) const {
-        if (r.range == Ranges::kNone) return nullptr;
+        if (r.range == Ranges::kNone || r.alias) return nullptr;  // what an application does with them is not known here
         const OwnedBuffer &b = blocks[ranges.block(r.range)].buffer;
         return b.mapped && b.coherent ? b.mapped + r.offset : nullptr;
     }
@@ -104,7 +113,13 @@ public:
             failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
             return kNoIndex;
         }
-        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, 0, 0, next_wrapped_memory++, Ranges::kNone, 1, kNoIndex};
+        // A buffer that is wrapped twice is one memory.
+        uint32_t memory = next_wrapped_memory;
+        for (const Region &other : regions) {
+            if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
+        }
+        if (memory == next_wrapped_memory) next_wrapped_memory++;
+        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, false, 0, memory, Ranges::kNone, 1, kNoIndex};
         return id;
     }
 
@@ -308,7 +323,7 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
             return kNoIndex;
         }
     }
-    regions[id] = {blocks[ranges.block(range)].buffer.buffer, VK_NULL_HANDLE, ranges.offset(range), ranges.size(range), 0, 0,
+    regions[id] = {blocks[ranges.block(range)].buffer.buffer, VK_NULL_HANDLE, ranges.offset(range), ranges.size(range), bytes, 0, 0, false, 0,
                    ranges.block(range), range, 1, kNoIndex};
     trace("Vulkan: Reserved memory for device region", ranges.offset(range));
     return id;

@@ -26,6 +26,7 @@ struct Module {
     uint64_t last_used;  // order of the calls that had to look it up
     uint32_t users;      // pipeline calls under way; atomic
     uint32_t size;
+    uint32_t loads;      // times the content was read
     uint8_t *bytes;      // null: the content was dropped
     Blob blob;
     SpirvInfo *infos;    // one for each kernel
@@ -41,7 +42,9 @@ public:
         Module *m = known ? known : find(hash, blob, size);
         if (!m || !m->bytes) m = load(m, hash, blob, size, failure);
         if (m) {
-            __atomic_store_n(&m->users, (m->users & ~kDropped) + 1, __ATOMIC_RELEASE);
+            // Others count without the lock; only the mark of dropped content is the lock's alone.
+            if (__atomic_load_n(&m->users, __ATOMIC_RELAXED) & kDropped) __atomic_store_n(&m->users, 1, __ATOMIC_RELEASE);
+            else __atomic_add_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
             m->last_used = ++clock;
         }
         halide_mutex_unlock(&lock);
@@ -113,6 +116,7 @@ private:
             if (!m) host_free(to);
             return nullptr;
         }
+        to->loads++;
         kept_bytes += size;
         if (!m) {
             to->next = buckets[hash & (kBuckets - 1)];

@@ -25,6 +25,7 @@ struct SpirvBuffer {
     uint32_t binding;
     uint32_t array_stride;  // bytes from element to element; 0 where the buffer is not one array
     bool written;           // false only where it is proven that the kernel never writes
+    bool read;              // false only where it is proven that the kernel never reads
 };
 
 struct SpirvInfo {
@@ -149,6 +150,7 @@ inline void note_uses(const SpirvModule &module, const SpirvInstruction &i, uint
             continue;
         }
         out.buffers[origin - kOriginFirstBuffer].written = true;
+        if (i.op != kOpStore || w != 1) out.buffers[origin - kOriginFirstBuffer].read = true;
         if (is_variable(module, i[w])) out.not_relocatable("a buffer is used other than by its elements");
     }
 }
@@ -157,7 +159,7 @@ inline void note_uses(const SpirvModule &module, const SpirvInstruction &i, uint
 inline void read_uses(SpirvModule &module, SpirvInfo &out) {
     mark_spirv_variables(module, out);
     if (!follow_access_chains(module)) {
-        for (SpirvBuffer &buffer : out.buffers) buffer.written = true;
+        for (SpirvBuffer &buffer : out.buffers) buffer.written = buffer.read = true;
         out.not_relocatable("the instructions are out of order");
         return;
     }
@@ -170,6 +172,8 @@ inline void read_uses(SpirvModule &module, SpirvInfo &out) {
             const char *hindrance = chain ? chain_hinders(module, i) : load_hinders(module, i);
             if (hindrance) out.not_relocatable(hindrance);
             allowed = 3;
+            const uint32_t origin = module.ids[i[3]].origin;
+            if (!chain && origin != kOriginGroupId) out.buffers[origin - kOriginFirstBuffer].read = true;
         }
         note_uses(module, i, allowed, out);
     }

@@ -43,6 +43,8 @@ struct Slot {
     VkFence fence;
     uint64_t epoch;  // of its present or last use
     uint32_t pins;   // waiters that use the fence without the lock
+    uint32_t command_count;
+    uint64_t submit_ns;
     bool lost;       // the driver refused it
     bool fence_used;
 };
@@ -113,6 +115,31 @@ public:
 
     bool submit(Gpu &gpu, Failure &failure);
 
+    // Forgets an open batch without commands, for a change of queue.
+    void abandon_empty_batch() {
+        if (!open) return;
+        slot_of(open_epoch()).epoch = 0;
+        open = false;
+    }
+
+    // Waits for everything in flight, under the lock: for rare events only.
+    VkResult drain(Gpu &gpu) {
+        uint64_t target = submitted;
+        while (target > completed && slot_of(target).lost) target--;
+        const VkResult result =
+            target > completed ? gpu.vk.vkWaitForFences(gpu.device, 1, &slot_of(target).fence, VK_TRUE, UINT64_MAX) : VK_SUCCESS;
+        if (result == VK_SUCCESS) completed = submitted;
+        return result;
+    }
+
+    // A refused submission that no call was told of yet (the flusher's): its message, once.
+    const char *take_unreported() {
+        const bool had = unreported;
+        unreported = false;
+        return had ? cause : nullptr;
+    }
+    void leave_unreported() { unreported = true; }
+
     // Whether the submission of this epoch was refused, so that what it should have written was not.
     bool was_lost(uint64_t epoch) const {
         if (epoch == 0) return false;
@@ -134,11 +161,13 @@ private:
     // The newest refused submissions. A program that goes on after 32 of them has seen 32 errors.
     uint64_t lost_epochs[32];
     uint32_t lost_count;
+    bool unreported;
     char cause[256];
 
     void give_up_batch(const Failure &failure) {
         Slot &slot = slot_of(open_epoch());
         slot.lost = true;
+        slot.command_count = 0;
         lost_epochs[lost_count++ & 31] = open_epoch();
         Text(cause, sizeof(cause)) << failure.message;
         submitted++;
@@ -288,8 +317,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
         if (is_out_of_memory(result) && in_flight() > 0) {
             // Finished work gives memory back to the driver: let it finish, try once more.
-            Slot &newest = slot_of(submitted);
-            if (newest.lost || gpu.vk.vkWaitForFences(gpu.device, 1, &newest.fence, VK_TRUE, UINT64_MAX) == VK_SUCCESS) {
+            if (drain(gpu) == VK_SUCCESS) {
                 result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
             }
         }
@@ -301,6 +329,8 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         return false;
     }
     slot.fence_used = true;
+    slot.command_count = batch.commands;
+    slot.submit_ns = now_ns(gpu.clock);
     submitted++;
     submissions++;
     row++;

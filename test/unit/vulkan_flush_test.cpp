@@ -37,7 +37,7 @@ int simulate(const FlushPolicy &policy, int commands, uint64_t record_ns, uint64
         batch.predicted_ns = policy.predict(batch.commands);
         uint32_t in_flight = 0;
         for (uint64_t end : ends) in_flight += end > now;
-        if (!policy.should_submit(batch, in_flight, (uint32_t)submissions)) continue;
+        if (!policy.should_submit(batch, in_flight, (uint32_t)submissions, record_ns)) continue;
         submissions++;
         if (now > std::max(gpu_free_at, open_since)) *idle_ns += now - std::max(gpu_free_at, open_since);
         gpu_free_at = std::max(gpu_free_at, now) + submit_ns + batch.commands * gpu_ns;
@@ -51,19 +51,19 @@ int simulate(const FlushPolicy &policy, int commands, uint64_t record_ns, uint64
 
 TEST(FlushPolicy, AnEmptyBatchIsNeverSubmitted) {
     for (FlushMode mode : {FlushMode::automatic, FlushMode::count, FlushMode::always}) {
-        for (uint32_t in_flight : {0u, 1u, 2u, 16u}) EXPECT_FALSE(policy_of(mode).should_submit({}, in_flight, 0));
+        for (uint32_t in_flight : {0u, 1u, 2u, 16u}) EXPECT_FALSE(policy_of(mode).should_submit({}, in_flight, 0, 1000));
     }
 }
 
 TEST(FlushPolicy, AutomaticKeepsTwoInFlight) {
     const FlushPolicy p = policy_of(FlushMode::automatic);
-    EXPECT_TRUE(p.should_submit({1, 0, 0}, 0, 0));
-    EXPECT_TRUE(p.should_submit({1, 0, 0}, 1, 0));
-    EXPECT_FALSE(p.should_submit({1, 0, 0}, 2, 0));
-    EXPECT_FALSE(p.should_submit({63, (1 << 20) - 1, 999999}, 2, 0));
-    EXPECT_TRUE(p.should_submit({64, 0, 0}, 2, 0));
-    EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, 2, 0));
-    EXPECT_TRUE(p.should_submit({1, 0, 1000000}, 2, 0));
+    EXPECT_TRUE(p.should_submit({1, 0, 0}, 0, 0, 1000));
+    EXPECT_TRUE(p.should_submit({1, 0, 0}, 1, 0, 1000));
+    EXPECT_FALSE(p.should_submit({1, 0, 0}, 2, 0, 1000));
+    EXPECT_FALSE(p.should_submit({63, (1 << 20) - 1, 999999}, 2, 0, 1000));
+    EXPECT_TRUE(p.should_submit({64, 0, 0}, 2, 0, 1000));
+    EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, 2, 0, 1000));
+    EXPECT_TRUE(p.should_submit({1, 0, 1000000}, 2, 0, 1000));
 }
 
 TEST(FlushPolicy, InARowTheBatchMustGrowBeforeItIsSubmittedEarly) {
@@ -71,10 +71,12 @@ TEST(FlushPolicy, InARowTheBatchMustGrowBeforeItIsSubmittedEarly) {
     const uint32_t wanted[] = {1, 1, 2, 4, 8, 16, 16, 16};
     for (uint32_t row = 0; row < 8; row++) {
         EXPECT_EQ(FlushPolicy::early_commands(row), wanted[row]);
-        EXPECT_TRUE(p.should_submit({wanted[row], 0, 0}, 0, row));
-        EXPECT_TRUE(p.should_submit({wanted[row], 0, 0}, 1, row));
+        EXPECT_TRUE(p.should_submit({wanted[row], 0, 0}, 0, row, 1000));
+        EXPECT_TRUE(p.should_submit({wanted[row], 0, 0}, 1, row, 1000));
         if (wanted[row] > 1) {
-            EXPECT_FALSE(p.should_submit({wanted[row] - 1, 0, 0}, 1, row));
+            EXPECT_FALSE(p.should_submit({wanted[row] - 1, 0, 0}, 1, row, 1000));
+            EXPECT_TRUE(p.should_submit({1, 0, 0}, 1, row, 6000)) << "after a gap nothing is held back";
+            EXPECT_FALSE(p.should_submit({1, 0, 0}, 2, row, 6000)) << "but for a GPU that has enough to do";
         }
     }
     EXPECT_EQ(FlushPolicy::early_commands(0xffffffffu), 16u);
@@ -83,13 +85,13 @@ TEST(FlushPolicy, InARowTheBatchMustGrowBeforeItIsSubmittedEarly) {
 TEST(FlushPolicy, CountLooksAtTheBatchAlone) {
     const FlushPolicy p = policy_of(FlushMode::count);
     for (uint32_t in_flight : {0u, 1u, 2u, 16u}) {
-        EXPECT_FALSE(p.should_submit({63, 0, UINT64_MAX}, in_flight, 0));
-        EXPECT_TRUE(p.should_submit({64, 0, 0}, in_flight, 0));
-        EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, in_flight, 0));
+        EXPECT_FALSE(p.should_submit({63, 0, UINT64_MAX}, in_flight, 0, 1000));
+        EXPECT_TRUE(p.should_submit({64, 0, 0}, in_flight, 0, 1000));
+        EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, in_flight, 0, 1000));
     }
 }
 
-TEST(FlushPolicy, AlwaysIsAlways) { EXPECT_TRUE(policy_of(FlushMode::always).should_submit({1, 0, 0}, 16, 0)); }
+TEST(FlushPolicy, AlwaysIsAlways) { EXPECT_TRUE(policy_of(FlushMode::always).should_submit({1, 0, 0}, 16, 0, 1000)); }
 
 TEST(FlushPolicy, LearnsQuicklyUpAndSlowlyDown) {
     FlushPolicy p;

@@ -1,0 +1,47 @@
+// vulkan_process.h: is this still the process that made the Vulkan objects?
+//
+// A child after fork has the memory of its parent but not its threads, and a driver works with threads and with handles of
+// the kernel that the child shares by accident. So the child must not touch what the parent made: a call there is refused
+// with one message, frees are harmless, and its exit leaves everything alone. To know, one page is marked that the kernel
+// hands to a child as zeros (Linux since 4.14); elsewhere a fork goes unnoticed.
+//
+// Thread rule: mark once under the context's lock, then only read.
+
+#ifndef HALIDE_VULKAN_PROCESS_H
+#define HALIDE_VULKAN_PROCESS_H
+
+#include "vulkan_base.h"
+
+namespace halide_vulkan {
+namespace {
+
+constexpr size_t kForkPageBytes = 4096;  // the advice is given by pages; larger pages are marked whole
+
+uint32_t *fork_page;  // null: not marked, or not possible
+
+inline void mark_process() {
+#ifndef WINDOWS
+    if (fork_page) return;
+    typedef void *(*Map)(void *, size_t, int, int, int, intptr_t);
+    typedef int (*Advise)(void *, size_t, int);
+    const Map map = (Map)halide_get_symbol("mmap");
+    const Advise advise = (Advise)halide_get_symbol("madvise");
+    if (!map || !advise) return;
+    // Linux' numbers: readable and writable; private and anonymous; MADV_WIPEONFORK. Another system refuses the advice.
+    void *page = map(nullptr, kForkPageBytes, 1 | 2, 0x02 | 0x20, -1, 0);
+    if (page == (void *)-1 || advise(page, kForkPageBytes, 18) != 0) return;
+    *(uint32_t *)page = 1;
+    __atomic_store_n(&fork_page, (uint32_t *)page, __ATOMIC_RELEASE);
+#endif
+}
+
+// True in a child whose parent had used Vulkan before the fork.
+inline bool is_forked_child() {
+    uint32_t *page = __atomic_load_n(&fork_page, __ATOMIC_ACQUIRE);
+    return page && __atomic_load_n(page, __ATOMIC_RELAXED) == 0;
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_PROCESS_H
