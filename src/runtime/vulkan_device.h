@@ -201,8 +201,8 @@ inline void learn_time(Device &d, uint64_t target, bool waited) {
 }
 
 // Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
-// reason in failure when the device is lost or the wait fails. `may_spin`: somebody waits for the result.
-inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spin = true) {
+// reason in failure when the device is lost or the wait fails.
+inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
     Gpu &gpu = d.gpu;
     Submissions &s = d.submissions;
     halide_mutex_lock(&d.lock);
@@ -212,10 +212,10 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
         while (target > s.completed && s.slot_of(target).lost) target--;
         if (target <= s.completed || !check_not_lost(gpu, failure)) break;
         Slot &slot = s.slot_of(target);
-        if (first && may_spin) d.waits++;
-        if (may_spin) d.waiters++;
+        if (first) d.waits++;
+        d.waiters++;
         slot.pins++;
-        const uint32_t budget = may_spin ? d.waiting.polls() : 0;
+        const uint32_t budget = d.waiting.polls();
         halide_mutex_unlock(&d.lock);
 
         uint32_t polls = 0;
@@ -229,9 +229,9 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
 
         halide_mutex_lock(&d.lock);
         slot.pins--;
-        if (may_spin) d.waiters--;
-        if (may_spin && blocked) d.waiting.blocked();
-        if (may_spin && !blocked) d.waiting.finished_after(polls);
+        d.waiters--;
+        if (blocked) d.waiting.blocked();
+        else d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {
             learn_time(d, target, blocked || polls > 1);
             s.completed = max_of(s.completed, target);
@@ -240,7 +240,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, bool may_spi
             break;
         }
     }
-    if (may_spin) s.row = 0;
+    s.row = 0;
     // Refused submissions right behind what is done are done as well.
     while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
     d.deferred.collect(gpu, s.completed);

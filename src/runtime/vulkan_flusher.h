@@ -2,9 +2,9 @@
 //
 // A batch is left open while the GPU has enough to run. If the caller then makes no further call, nobody would submit it:
 // the GPU would go idle with work at hand. So the first batch that is left open starts one thread. While commands keep
-// coming it only looks, five thousand times a second at most, whether they still do, under no lock: the callers submit. When none
-// came between two looks, it waits until the GPU is down to one submission, and submits what is open. With nothing open it
-// sleeps until there is again.
+// coming it only looks, five thousand times a second at most, whether they still do, under no lock: the callers submit.
+// When none came between two looks, and the GPU is down to one submission, it submits what is open. With nothing open it
+// sleeps until there is again. It never blocks in the driver, so a count of waits counts those of callers alone.
 //
 // Only on our own context: an application's queue is ours between acquire and release alone, so its batches are submitted
 // before release. The thread is joined before the device goes; HL_VK_FLUSH_THREAD=0 does without.
@@ -28,7 +28,7 @@ inline halide_mutex *own_queue_lock();
 
 inline bool must_stop(const Device &d) { return __atomic_load_n(&d.flusher.stop, __ATOMIC_ACQUIRE) != 0; }
 
-// One round of the thread, under the device's lock: waits for the GPU or submits.
+// One round of the thread, under the device's lock.
 inline void flush_round(Device &d) {
     Submissions &s = d.submissions;
     Failure failure;
@@ -37,15 +37,9 @@ inline void flush_round(Device &d) {
         return;
     }
     s.poll(d.gpu);
-    const bool busy = s.in_flight() >= 2;
-    const uint64_t all_but_one = s.submitted - 1;
-    // The lock order is queue, device: the device's lock is let go for either.
+    if (s.in_flight() >= 2) return;  // enough to run: look again in a while
+    // The lock order is queue, device.
     halide_mutex_unlock(&d.lock);
-    if (busy) {
-        wait_until(d, all_but_one, failure, false);
-        halide_mutex_lock(&d.lock);
-        return;
-    }
     halide_mutex_lock(own_queue_lock());
     halide_mutex_lock(&d.lock);
     // A refusal is told by the next device_sync, and by whoever reads what was to be written.
