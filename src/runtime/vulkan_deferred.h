@@ -1,6 +1,6 @@
 // vulkan_deferred.h: Vulkan objects that die when the GPU is done with them.
 //
-// A pipeline that was evicted or a block that was given back may still be named by a submission that runs. Each such
+// A pipeline that was evicted, or an alias buffer of a freed region, may still be named by a submission that runs. Each such
 // object is queued as {kind, handle, epoch} and destroyed once that epoch has completed. Entries are plain numbers: no
 // closure, no allocation while the queue stays within the size it has once had.
 //
@@ -14,12 +14,9 @@
 namespace halide_vulkan {
 namespace {
 
-// In the order in which objects of one epoch are destroyed: what names another object dies first.
 enum class Dying : uint32_t {
     pipeline,
-    region_buffer,  // a block's buffer
     buffer,
-    memory,
 };
 
 class Deferred {
@@ -58,15 +55,8 @@ private:
             trace("vk_destroy_compute_pipeline", e.handle);
             gpu.vk.vkDestroyPipeline(gpu.device, (VkPipeline)e.handle, gpu.callbacks);
             break;
-        case Dying::region_buffer:
-            trace("vkDestroyBuffer: Destroyed buffer for device region", e.handle);
-            gpu.vk.vkDestroyBuffer(gpu.device, (VkBuffer)e.handle, gpu.callbacks);
-            break;
         case Dying::buffer:
             gpu.vk.vkDestroyBuffer(gpu.device, (VkBuffer)e.handle, gpu.callbacks);
-            break;
-        case Dying::memory:
-            gpu.vk.vkFreeMemory(gpu.device, (VkDeviceMemory)e.handle, gpu.callbacks);
             break;
         }
     }

@@ -34,9 +34,9 @@ enum class FlushMode : uint32_t { automatic, count, always };
 
 struct FlushOptions {
     FlushMode mode = FlushMode::automatic;
-    // At 128 dispatches of 2.3 us a submit of 8 to 13 us is 3 to 4 % of its batch, and the descriptor sets and scalars
-    // that 16 submissions keep for reuse stay small. (16, the least that is asked for, would leave it at 26 %.)
-    uint32_t max_commands = 128;
+    // At 64 dispatches of 2.3 us a submit of 8 to 13 us is 6 to 9 % of its batch, and the descriptor sets and scalars that
+    // 16 submissions keep for reuse stay small. (16, the least that is asked for, would leave it at 26 %.)
+    uint32_t max_commands = 64;
     // A quarter of the 64 MiB of staging: one batch fills it while three others drain.
     uint64_t max_bytes = (uint64_t)16 << 20;
     // At 2 ms a submit is below 1 % of its batch, so a longer one gains nothing; and the estimate may be wrong by a
