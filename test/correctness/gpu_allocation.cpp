@@ -1,9 +1,9 @@
 // Device memory: no two live regions overlap, freed memory comes back joined, and what is given back really goes back.
 //
-// A long random run of malloc, crop and free over sizes from 1 byte to 8 MiB keeps every live buffer filled with a number
-// of its own and checks it before the free: an overlap, a stale offset or a region too short shows as a wrong number. The
-// same program runs with several HL_VK_ALLOC_CONFIG (CTest entries gpu_allocation.*). What the driver holds is read from
-// the counting layer, which must be on.
+// A long random run of malloc, crop and free over sizes from 1 byte to 8 MiB keeps every live buffer filled with a
+// number of its own and checks it before the free: an overlap, a stale offset or a region too short shows as a wrong
+// number. The same program runs with several HL_VK_ALLOC_CONFIG (CTest entries gpu_allocation.*). What the driver holds
+// is read from the counting layer, which must be on.
 //
 // Stock on lavapipe: fails on the first size that is no multiple of 64; with a minimum block of 0 it allocates nothing.
 
@@ -33,7 +33,9 @@ protected:
         f.gpu_tile(x, xi, 256, TailStrategy::GuardWithIf);
         return f.compile_to_callable({id}, gpu_target());
     }
-    static void trim() { ASSERT_OK(runtime_call<int(void *)>("halide_vulkan_release_unused_device_allocations")(nullptr)); }
+    static void trim() {
+        ASSERT_OK(runtime_call<int(void *)>("halide_vulkan_release_unused_device_allocations")(nullptr));
+    }
     static void reuse(bool flag) {
         ASSERT_OK(runtime_call<int(void *, bool)>("halide_reuse_device_allocations")(nullptr, flag));
     }
@@ -78,8 +80,8 @@ struct Live {
         for (int i = 0; i < window; i++) {
             const uint8_t want = (uint8_t)(live.id + ((at + i) & 15));
             if (bytes[i] != want) {
-                return ::testing::AssertionFailure() << "byte " << at + i << " of " << n << " is " << +bytes[i]
-                                                     << " instead of " << +want;
+                return ::testing::AssertionFailure()
+                       << "byte " << at + i << " of " << n << " is " << +bytes[i] << " instead of " << +want;
             }
         }
     }
@@ -120,8 +122,8 @@ TEST_F(GpuAllocation, RandomMallocFreeAndCrop) {
     EXPECT_LE((int64_t)hv_layer_allocated_bytes(), kResting);
 }
 
-// A buffer freed next to a freed one joins it: a hundred pieces of 100 KB make room for one of 10 MB, in memory that was
-// there already.
+// A buffer freed next to a freed one joins it: a hundred pieces of 100 KB make room for one of 10 MB, in memory that
+// was there already.
 TEST_F(GpuAllocation, FreedNeighboursJoin) {
     if (largest_block() < 8 * kMiB) return;  // under a limit on blocks there is nothing to join
     trim();
@@ -145,7 +147,8 @@ TEST_F(GpuAllocation, FreedNeighboursJoin) {
     EXPECT_LE(hv_layer_allocated_bytes(), before);
 }
 
-// reuse = false: a free gives the memory back at once, staging included, and switching it off gives back what is cached.
+// reuse = false: a free gives the memory back at once, staging included, and switching it off gives back what is
+// cached.
 TEST_F(GpuAllocation, WithoutReuseMemoryGoesBack) {
     for (int i = 0; i < 10; i++) {
         Bytes buffer(3 * kMiB + i);

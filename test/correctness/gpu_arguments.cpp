@@ -56,9 +56,9 @@ TEST(GpuArguments, OtherBuffersWhileTheFirstIsInFlight) {
     const auto value = [](int i, int at) { return at * (i + 1) + i; };
     for (int i = 0; i < 300; i++) {
         outs[i].copy_to_host();
-        ASSERT_TRUE(matches(outs[i], [&](const int *at) {
-            return value(i % count, at[0]) * 2 - value((i * 7 + 3) % count, at[0]);
-        })) << "launch " << i;
+        ASSERT_TRUE(matches(
+            outs[i], [&](const int *at) { return value(i % count, at[0]) * 2 - value((i * 7 + 3) % count, at[0]); }))
+            << "launch " << i;
     }
 }
 
@@ -106,24 +106,32 @@ TEST(GpuArguments, MixedScalars) {
     Param<float> f32("f32");
     Param<double> f64("f64");
     Func f("f");
-    const Expr values[] = {cast<int64_t>(i8), cast<int64_t>(u8), cast<int64_t>(i16), cast<int64_t>(u16),
-                           cast<int64_t>(i32), cast<int64_t>(u32), i64, cast<int64_t>(u64),
-                           cast<int64_t>(f32), cast<int64_t>(f64)};
+    const Expr values[] = {cast<int64_t>(i8),
+                           cast<int64_t>(u8),
+                           cast<int64_t>(i16),
+                           cast<int64_t>(u16),
+                           cast<int64_t>(i32),
+                           cast<int64_t>(u32),
+                           i64,
+                           cast<int64_t>(u64),
+                           cast<int64_t>(f32),
+                           cast<int64_t>(f64)};
     Expr chosen = values[9];
     for (int i = 8; i >= 0; i--) chosen = select(x % 10 == i, values[i], chosen);
     f(x) = chosen;
     f.gpu_tile(x, xi, 20);
-    Callable kernel = f.compile_to_callable({i8, u8, i16, u16, i32, u32, i64, u64, f32, f64},
-                                            gpu_target({Target::VulkanFloat64}));
+    Callable kernel =
+        f.compile_to_callable({i8, u8, i16, u16, i32, u32, i64, u64, f32, f64}, gpu_target({Target::VulkanFloat64}));
     std::vector<Runtime::Buffer<int64_t, 1>> outs;
     for (int k = 0; k < 20; k++) {
         outs.emplace_back(40);
-        ASSERT_OK(kernel((int8_t)(-100 + k), (uint8_t)(200 + k), (int16_t)(-30000 + k), (uint16_t)(60000 + k), -2000000 + k,
-                         4000000000u + k, (int64_t)-1 - k, (uint64_t)1000000000000 + k, 512.0f + k, -4096.0 - k, outs[k]));
+        ASSERT_OK(kernel((int8_t)(-100 + k), (uint8_t)(200 + k), (int16_t)(-30000 + k), (uint16_t)(60000 + k),
+                         -2000000 + k, 4000000000u + k, (int64_t)-1 - k, (uint64_t)1000000000000 + k, 512.0f + k,
+                         -4096.0 - k, outs[k]));
     }
     for (int k = 0; k < 20; k++) {
-        const int64_t expected[10] = {-100 + k, 200 + k, -30000 + k, 60000 + k, -2000000 + k,
-                                      4000000000LL + k, -1 - k, 1000000000000 + k, 512 + k, -4096 - k};
+        const int64_t expected[10] = {-100 + k,         200 + k, -30000 + k,        60000 + k, -2000000 + k,
+                                      4000000000LL + k, -1 - k,  1000000000000 + k, 512 + k,   -4096 - k};
         outs[k].copy_to_host();
         ASSERT_TRUE(matches(outs[k], [&](const int *p) { return expected[p[0] % 10]; })) << "launch " << k;
     }
@@ -166,11 +174,13 @@ TEST(GpuArguments, DozensOfScalars) {
     }
     for (int k = 0; k < 10; k++) {
         outs[k].copy_to_host();
-        ASSERT_TRUE(matches(outs[k], [&](const int *p) {
-            uint32_t expected = p[0];
-            for (int i = 0; i < count; i++) expected = expected * 3 + i * 31 + k;
-            return (int)expected;
-        })) << "launch " << k;
+        ASSERT_TRUE(matches(outs[k],
+                            [&](const int *p) {
+                                uint32_t expected = p[0];
+                                for (int i = 0; i < count; i++) expected = expected * 3 + i * 31 + k;
+                                return (int)expected;
+                            }))
+            << "launch " << k;
     }
 }
 

@@ -1,10 +1,11 @@
 // Work is submitted without waiting, and yet everything happens in the order of the calls.
 //
-// Chains of dependent kernels, host memory that is refilled right after an upload, buffers that are freed while a copy out
-// of them is only recorded, and long runs of launches with no sync: whatever a runtime batches, the results must be those
-// of doing one thing after the other.
+// Chains of dependent kernels, host memory that is refilled right after an upload, buffers that are freed while a copy
+// out of them is only recorded, and long runs of launches with no sync: whatever a runtime batches, the results must be
+// those of doing one thing after the other.
 //
-// Stock waits after every operation and so cannot fail by order; on lavapipe it fails where a size is no multiple of 64.
+// Stock waits after every operation and so cannot fail by order; on lavapipe it fails where a size is no multiple
+// of 64.
 
 #include "support.h"
 

@@ -1,8 +1,8 @@
 // A bad environment: no driver, an unknown layer, options that make no sense, a device that is too small.
 //
-// Each test belongs to one CTest entry that sets the environment it is about (see CMakeLists.txt) and runs it alone, since
-// the environment is read once. Without that environment the tests fail: they prove nothing then. In every case the error
-// is one clear message and a code, comes back the same on a second try, and nothing crashes.
+// Each test belongs to one CTest entry that sets the environment it is about (see CMakeLists.txt) and runs it alone,
+// since the environment is read once. Without that environment the tests fail: they prove nothing then. In every case
+// the error is one clear message and a code, comes back the same on a second try, and nothing crashes.
 //
 // Stock: fails (it uses whatever device there is without a word, or gives several messages).
 
@@ -90,7 +90,8 @@ TEST_F(GpuBadEnvironment, PoolLimit) {
     something_works();
     const halide_device_interface_t *interface = vulkan_interface();
     Words large(nullptr, (3 << 20) / 4);
-    EXPECT_EQ(interface->device_malloc(context.raw(), large.raw_buffer(), interface), halide_error_code_device_malloc_failed);
+    EXPECT_EQ(interface->device_malloc(context.raw(), large.raw_buffer(), interface),
+              halide_error_code_device_malloc_failed);
     EXPECT_TRUE(one_message(context, {"3145728", "2097152"}));
     context.clear();
     std::vector<Words> many;

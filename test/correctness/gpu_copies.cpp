@@ -25,8 +25,7 @@ struct View {
     Runtime::Buffer<T> buffer;
     T salt;
 
-    View(const Shape &shape, T salt)
-        : storage(size_of(shape) + 32), salt(salt) {
+    View(const Shape &shape, T salt) : storage(size_of(shape) + 32), salt(salt) {
         for (size_t i = 0; i < storage.size(); i++) storage[i] = (T)(i * 7 + salt);
         std::vector<halide_dimension_t> dims;
         for (const Dimension &d : shape) dims.emplace_back(d.min, d.extent, d.stride);
@@ -71,7 +70,8 @@ template<typename T>
 ::testing::AssertionResult same(const std::vector<T> &got, const std::vector<T> &want) {
     for (size_t i = 0; i < want.size(); i++) {
         if (got[i] != want[i]) {
-            return ::testing::AssertionFailure() << "word " << i << " of the array is " << +got[i] << " instead of " << +want[i];
+            return ::testing::AssertionFailure()
+                   << "word " << i << " of the array is " << +got[i] << " instead of " << +want[i];
         }
     }
     return ::testing::AssertionSuccess();
@@ -137,7 +137,8 @@ void round_trip(const Shape &shape) {
     View<T> view(shape, 5);
     const std::vector<T> before = view.storage;
     upload(view);
-    for_overlap(shape, shape, [&](const std::vector<int> &position) { view.storage[index_of(shape, position)] = (T)99; });
+    for_overlap(shape, shape,
+                [&](const std::vector<int> &position) { view.storage[index_of(shape, position)] = (T)99; });
     view.buffer.set_device_dirty();
     ASSERT_OK(view.buffer.copy_to_host());
     ASSERT_TRUE(same(view.storage, before)) << "round trip";
@@ -220,7 +221,7 @@ TYPED_TEST(GpuCopies, RoundTripsOfManyShapes) {
 TYPED_TEST(GpuCopies, SixteenDimensions) {
     for (int dimensions : {4, 5, 8, 15, 16}) {
         std::vector<int> extents(dimensions, 1);
-        for (int d = 0; d < dimensions; d += dimensions > 8 ? 2 : 1) extents[d] = 2;
+        for (int d = 0; d<dimensions; d += dimensions> 8 ? 2 : 1) extents[d] = 2;
         extents[0] = 3;
         every_direction<TypeParam>(dense(extents), dense(extents));
         every_direction<TypeParam>(dense(extents), padded(extents, 1, 1));
@@ -254,14 +255,17 @@ TEST(GpuCopiesWithin, OverlappingViewsOfOneBuffer) {
             {
                 Line src = base.cropped(0, from, extent), dst = base.cropped(0, from + shift, extent);
                 dst.raw_buffer()->dim[0].min = from;
-                ASSERT_OK(vulkan_interface()->buffer_copy(nullptr, src.raw_buffer(), vulkan_interface(), dst.raw_buffer()));
+                ASSERT_OK(
+                    vulkan_interface()->buffer_copy(nullptr, src.raw_buffer(), vulkan_interface(), dst.raw_buffer()));
             }
             base.set_device_dirty();
             base.copy_to_host();
-            ASSERT_TRUE(matches(base, [&](const int *p) {
-                const int i = p[0] - (from + shift);
-                return i >= 0 && i < extent ? line_value(from + i) : line_value(p[0]);
-            })) << "n = " << n << ", shift " << shift;
+            ASSERT_TRUE(matches(base,
+                                [&](const int *p) {
+                                    const int i = p[0] - (from + shift);
+                                    return i >= 0 && i < extent ? line_value(from + i) : line_value(p[0]);
+                                }))
+                << "n = " << n << ", shift " << shift;
         }
     }
 }
@@ -314,7 +318,8 @@ TEST(GpuCopiesWithin, SeventeenDimensionsAreRefused) {
     view.buffer.set_host_dirty(false);
 }
 
-// More than 64 MiB, and more than lavapipe's maxStorageBufferRange: staging is throttled, chunks are put together right.
+// More than 64 MiB, and more than lavapipe's maxStorageBufferRange: staging is throttled, chunks are put together
+// right.
 TEST(GpuCopiesLarge, UploadsAndDownloads) {
     for (int megabytes : {65, 150}) {
         const int n = megabytes << 18;
@@ -355,7 +360,8 @@ TEST(GpuCopiesLarge, StridedOver64MiB) {
     Runtime::Buffer<uint32_t, 3> interleaved = Runtime::Buffer<uint32_t, 3>::make_interleaved(width, height, 3);
     Runtime::Buffer<uint32_t, 3> planar(width, height, 3);
     fill(interleaved, [](const int *p) { return p[0] + p[1] * 5000 + p[2] * 100000000; });
-    ASSERT_OK(vulkan_interface()->buffer_copy(nullptr, interleaved.raw_buffer(), vulkan_interface(), planar.raw_buffer()));
+    ASSERT_OK(
+        vulkan_interface()->buffer_copy(nullptr, interleaved.raw_buffer(), vulkan_interface(), planar.raw_buffer()));
     planar.set_host_dirty(false);
     planar.set_device_dirty();
     ASSERT_OK(planar.copy_to_host());

@@ -1,12 +1,13 @@
 // A crop or a slice of a device buffer may begin at any element, and kernels and copies see exactly it.
 //
-// A descriptor's offset must be a multiple of the device's minStorageBufferOffsetAlignment (16 on lavapipe and NVIDIA, up
-// to 256 by the specification), but a crop's is a multiple of an element only. Both directions are tried at every offset:
-// a crop as output (only it may change in the base) and as input, for scalar and for vectorised kernels, whose arrays have
-// a stride of a whole vector. Offsets of a crop of a crop add up.
+// A descriptor's offset must be a multiple of the device's minStorageBufferOffsetAlignment (16 on lavapipe and NVIDIA,
+// up to 256 by the specification), but a crop's is a multiple of an element only. Both directions are tried at every
+// offset: a crop as output (only it may change in the base) and as input, for scalar and for vectorised kernels, whose
+// arrays have a stride of a whole vector. Offsets of a crop of a crop add up.
 //
-// Stock: right on lavapipe for one crop, under validation VUID-VkWriteDescriptorSet-descriptorType-00328; wrong for a crop
-// of a crop (it drops the first offset). The CTest entry gpu_crops.align256 repeats this with a device that asks for 256.
+// Stock: right on lavapipe for one crop, under validation VUID-VkWriteDescriptorSet-descriptorType-00328; wrong for a
+// crop of a crop (it drops the first offset). The CTest entry gpu_crops.align256 repeats this with a device that asks
+// for 256.
 
 #include "support.h"
 
@@ -16,7 +17,9 @@ using namespace vulkan_test;
 namespace {
 
 template<typename T>
-T base_value(int i) { return (T)(i * 3 + 1); }
+T base_value(int i) {
+    return (T)(i * 3 + 1);
+}
 
 // out(x) = in(x) + 1, scalar or vectorised.
 template<typename T>
@@ -49,8 +52,8 @@ protected:
         EXPECT_EQ(base.copy_to_device(vulkan_interface()), 0);
         return base;
     }
-    // The kernels name equal coordinates in and out, so both crops are made to begin at 0. (Buffer::translate would drop
-    // the device allocation.)
+    // The kernels name equal coordinates in and out, so both crops are made to begin at 0. (Buffer::translate would
+    // drop the device allocation.)
     static void move_to_zero(Line &crop) { crop.raw_buffer()->dim[0].min = 0; }
 
     // What the base holds afterwards: [begin, begin + kExtent) is source + 1, the rest is untouched.
@@ -92,8 +95,8 @@ TYPED_TEST(GpuCrops, InputAndOutputAtEveryOffset) {
 }
 
 // One base is read and written by one launch, through two crops that do not overlap, and through one crop in place. The
-// last, where a descriptor cannot reach the crop and the array's stride does not divide its offset either, may be refused
-// by name (the bytes would have to be in two places at once), but never be wrong.
+// last, where a descriptor cannot reach the crop and the array's stride does not divide its offset either, may be
+// refused by name (the bytes would have to be in two places at once), but never be wrong.
 TYPED_TEST(GpuCrops, TwoCropsOfOneBase) {
     using T = TypeParam;
     using Line = Runtime::Buffer<T, 1>;
@@ -196,9 +199,8 @@ TYPED_TEST(GpuCrops, CopiesOfACrop) {
         std::fill(base.data(), base.data() + this->kBase, (T)0);
         base.set_device_dirty();
         ASSERT_OK(base.copy_to_host());
-        ASSERT_TRUE(matches(base, [&](const int *p) {
-            return p[0] >= at && p[0] < at + 21 ? (T)(p[0] * 7) : base_value<T>(p[0]);
-        }));
+        ASSERT_TRUE(matches(
+            base, [&](const int *p) { return p[0] >= at && p[0] < at + 21 ? (T)(p[0] * 7) : base_value<T>(p[0]); }));
     }
 }
 
@@ -229,10 +231,13 @@ TEST(GpuCropsOfImages, RectanglesAnywhere) {
             }
             base.set_device_dirty();
             base.copy_to_host();
-            ASSERT_TRUE(matches(base, [&](const int *p) {
-                const bool inside = p[0] >= left && p[0] < left + 19 && p[1] >= top && p[1] < top + 11;
-                return (inside ? -1 : 1) * (p[0] + p[1] * 100);
-            })) << "at " << left << ", " << top;
+            ASSERT_TRUE(matches(base,
+                                [&](const int *p) {
+                                    const bool inside =
+                                        p[0] >= left && p[0] < left + 19 && p[1] >= top && p[1] < top + 11;
+                                    return (inside ? -1 : 1) * (p[0] + p[1] * 100);
+                                }))
+                << "at " << left << ", " << top;
         }
     }
 }
@@ -291,7 +296,8 @@ struct HandMadeCrop {
     Image view;
     HandMadeCrop(Image &base, int left, int top, int width, int height) {
         halide_dimension_t shape[2] = {{left, width, base.dim(0).stride(), 0}, {top, height, base.dim(1).stride(), 0}};
-        view = Image(base.data() + (left - base.dim(0).min()) + (top - base.dim(1).min()) * base.dim(1).stride(), 2, shape);
+        view = Image(base.data() + (left - base.dim(0).min()) + (top - base.dim(1).min()) * base.dim(1).stride(), 2,
+                     shape);
         EXPECT_EQ(vulkan_interface()->device_crop(nullptr, base.raw_buffer(), view.raw_buffer()), 0);
     }
     void release() { EXPECT_EQ(vulkan_interface()->device_release_crop(nullptr, view.raw_buffer()), 0); }

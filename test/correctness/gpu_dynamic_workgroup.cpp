@@ -2,8 +2,8 @@
 //
 // Halide's code generator decides by x alone: x unknown makes all three specialization constants; x known with y or z
 // unknown leaves a local size of (x, 1, 1) in the kernel, although the launch is asked for (x, y, z). A runtime has to
-// notice the difference. Alternating sizes go through several variants of one kernel, and a launch with the kernel's own
-// default size must not run the variant of an earlier launch.
+// notice the difference. Alternating sizes go through several variants of one kernel, and a launch with the kernel's
+// own default size must not run the variant of an earlier launch.
 //
 // Stock: OnlyYIsDynamic and OnlyZIsDynamic are silently wrong (measured: 128 of 2,048 elements right).
 
@@ -96,8 +96,8 @@ TEST_F(GpuDynamicWorkgroup, AlternatingSizes) {
     }
 }
 
-// One blob that holds a kernel with a fixed size and one with a dynamic size; both are launched, then only the fixed one
-// again.
+// One blob that holds a kernel with a fixed size and one with a dynamic size; both are launched, then only the fixed
+// one again.
 TEST_F(GpuDynamicWorkgroup, FixedBesideDynamic) {
     Func a("a"), b("b");
     a(x, y) = x + y * 1000;

@@ -1,5 +1,5 @@
-// Bad input: one clear message that names what was asked and the limit, a Halide error code, no crash, and the next good
-// call works.
+// Bad input: one clear message that names what was asked and the limit, a Halide error code, no crash, and the next
+// good call works.
 //
 // Every test ends with the same good pipeline. Limits of the device come from the counting layer where the test must
 // choose them (see CMakeLists.txt); the others are the device's own, asked through Vulkan by nobody but the runtime, so

@@ -1,7 +1,7 @@
 // The process may end in any order: with work in flight, from another thread, after a release, after release_all.
 //
-// The driver's libraries are torn down by the same exit that runs the runtime's clean-up, and which goes first depends on
-// who was loaded when. Each test below leaves the process in another state and belongs to a CTest entry of its own
+// The driver's libraries are torn down by the same exit that runs the runtime's clean-up, and which goes first depends
+// on who was loaded when. Each test below leaves the process in another state and belongs to a CTest entry of its own
 // (CMakeLists.txt): a crash at exit is a failed entry. Under the validation layer (label validation) the layer's own
 // destructors take part in it.
 //
@@ -86,8 +86,7 @@ TEST(GpuExit, WhileOthersWork) {
             a->fill(1);
             a->set_host_dirty();
             Context *context = new Context;
-            while (kernel(context->jit(), *a, *b) == 0) {
-            }
+            while (kernel(context->jit(), *a, *b) == 0) {}
             while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
         }).detach();
     }

@@ -66,7 +66,8 @@ protected:
     };
     static ::testing::AssertionResult right(Result &result) {
         result.buffer.copy_to_host();
-        return matches(result.buffer, [&](const int *p) { return steps((uint32_t)p[0] + result.seed) * 3 + result.seed; });
+        return matches(result.buffer,
+                       [&](const int *p) { return steps((uint32_t)p[0] + result.seed) * 3 + result.seed; });
     }
 
     // temporary <- produce; result <- consume(temporary). The caller frees the temporary when it likes.

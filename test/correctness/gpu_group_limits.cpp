@@ -1,9 +1,9 @@
 // More groups than the device allows in one dispatch are split, in x, y and z, and every group still runs exactly once.
 //
 // The limit is 65,535 in each direction on lavapipe and, for y and z, on every NVIDIA device. Halide kernels read their
-// group number as it is, so a split launch has to add a base. The kernels here use one thread per group and little data.
-// The validation run checks each dispatch against the limit; the entry gpu_group_limits.tiny has a device that allows 1,024
-// groups and counts the dispatches.
+// group number as it is, so a split launch has to add a base. The kernels here use one thread per group and little
+// data. The validation run checks each dispatch against the limit; the entry gpu_group_limits.tiny has a device that
+// allows 1,024 groups and counts the dispatches.
 //
 // Stock: right results on lavapipe by luck; the validation layer reports VUID-vkCmdDispatch-groupCountX-00386.
 

@@ -1,8 +1,9 @@
-// Every size from one byte up allocates, is computed, copied up and copied down whole, whatever alignment the device asks.
+// Every size from one byte up allocates, is computed, copied up and copied down whole, whatever alignment the device
+// asks.
 //
-// The trap is two roundings that disagree: memory sized to one multiple, regions cut to another. The tail of a buffer is
-// then lost, or a transfer runs into the neighbour. So three buffers of each size live at once, and each is checked with
-// canaries behind its host copy. 9,338,976 and 15,630,480 bytes are sizes of a user's report.
+// The trap is two roundings that disagree: memory sized to one multiple, regions cut to another. The tail of a buffer
+// is then lost, or a transfer runs into the neighbour. So three buffers of each size live at once, and each is checked
+// with canaries behind its host copy. 9,338,976 and 15,630,480 bytes are sizes of a user's report.
 //
 // Stock on lavapipe (alignment 64): fails; 96 bytes are wrong from byte 64, 4,128 bytes cannot be allocated.
 // Run again with devices that ask for 16, 128 and 256 bytes (count layer).
@@ -39,9 +40,7 @@ protected:
         std::vector<T> storage;
         Runtime::Buffer<T> buffer;
         int n;
-        explicit Array(int n)
-            : storage(n + kCanary, (T)0x5a), buffer(storage.data(), n), n(n) {
-        }
+        explicit Array(int n) : storage(n + kCanary, (T)0x5a), buffer(storage.data(), n), n(n) {}
         ::testing::AssertionResult holds(int salt) {
             for (int i = 0; i < n; i++) {
                 if (storage[i] != value(i, salt)) {
@@ -50,7 +49,8 @@ protected:
                 }
             }
             for (int i = n; i < n + kCanary; i++) {
-                if (storage[i] != (T)0x5a) return ::testing::AssertionFailure() << "size " << n << ": written past its end";
+                if (storage[i] != (T)0x5a)
+                    return ::testing::AssertionFailure() << "size " << n << ": written past its end";
             }
             return ::testing::AssertionSuccess();
         }

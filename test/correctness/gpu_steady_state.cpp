@@ -57,15 +57,16 @@ uint64_t sum_of(std::initializer_list<const char *> prefixes) {
     return sum;
 }
 uint64_t made_or_destroyed() {
-    return sum_of({"vkCreate", "vkDestroy", "vkAllocate", "vkFree", "vkMapMemory", "vkUnmapMemory", "vkBindBufferMemory"});
+    return sum_of(
+        {"vkCreate", "vkDestroy", "vkAllocate", "vkFree", "vkMapMemory", "vkUnmapMemory", "vkBindBufferMemory"});
 }
 uint64_t queue_idles() { return sum_of({"vkQueueWaitIdle", "vkDeviceWaitIdle"}); }
 uint64_t waits() { return queue_idles() + sum_of({"vkWaitForFences", "vkWaitSemaphores"}); }
 uint64_t submits() { return hv_layer_count_prefix("vkQueueSubmit"); }
 
-// The default policy looks at time: a device that is starved of its cores looks slow, gets short batches, and a caller may
-// come to wait for a slot of the ring. What is promised for a device that keeps up can be counted exactly where the policy
-// looks at counts alone, HL_VK_FLUSH=count.
+// The default policy looks at time: a device that is starved of its cores looks slow, gets short batches, and a caller
+// may come to wait for a slot of the ring. What is promised for a device that keeps up can be counted exactly where the
+// policy looks at counts alone, HL_VK_FLUSH=count.
 void expect_no_waits() {
     const char *policy = std::getenv("HL_VK_FLUSH");
     if (policy && std::strcmp(policy, "count") == 0) {

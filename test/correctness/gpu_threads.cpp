@@ -21,9 +21,7 @@ constexpr int kThreads = 8;
 // A meeting point: nobody goes on before all have come.
 class Barrier {
 public:
-    explicit Barrier(int count)
-        : missing(count) {
-    }
+    explicit Barrier(int count) : missing(count) {}
     void meet() {
         missing--;
         while (missing > 0) std::this_thread::yield();
@@ -134,8 +132,8 @@ TEST(GpuThreads, SharedInput) {
     }
 }
 
-// The GPU stage is computed inside a parallel CPU loop: mallocs, launches and copies down come from pool threads, and the
-// copies have every size from bytes to megabytes.
+// The GPU stage is computed inside a parallel CPU loop: mallocs, launches and copies down come from pool threads, and
+// the copies have every size from bytes to megabytes.
 TEST(GpuThreads, GpuStageInsideParallelLoop) {
     Internal::JITSharedRuntime::set_num_threads(4);
     Var x("x"), y("y"), xi("xi");

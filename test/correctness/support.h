@@ -1,17 +1,17 @@
 // support.h: what the correctness tests share.
 //
 // Every test here is an ordinary Halide JIT program: it chooses its own target, compiles small pipelines with Halide.h
-// and compares what comes back with values computed on the CPU. Which Vulkan runtime stands behind it, stock or ours, is
-// decided outside by the launcher (VK_RUNTIME_UNDER_TEST), so that each test can be seen red on the stock runtime.
+// and compares what comes back with values computed on the CPU. Which Vulkan runtime stands behind it, stock or ours,
+// is decided outside by the launcher (VK_RUNTIME_UNDER_TEST), so that each test can be seen red on the stock runtime.
 //
 // A machine without Vulkan makes every test fail: the first pipeline throws. Nothing here skips.
 //
-// Errors: Halide aborts the process when a runtime error arrives with a NULL user context, so calls that are expected to
-// fail take a `Context`, which keeps the messages instead. Calls that are expected to work may use NULL.
+// Errors: Halide aborts the process when a runtime error arrives with a NULL user context, so calls that are expected
+// to fail take a `Context`, which keeps the messages instead. Calls that are expected to work may use NULL.
 //
 // HV_TEST_LIMITS="key=value,key=value" makes the counting layer report other device limits (the keys are those of
-// hv_layer_limit), HV_TEST_MEMORY="flags,flags" other memory types (VkMemoryPropertyFlags), so one program can be run as if
-// on several devices. The run fails if the layer was not in use.
+// hv_layer_limit), HV_TEST_MEMORY="flags,flags" other memory types (VkMemoryPropertyFlags), so one program can be run
+// as if on several devices. The run fails if the layer was not in use.
 //
 // Threads: a Context belongs to one thread at a time; everything else is stateless.
 
@@ -65,8 +65,8 @@ Signature *runtime_call(const std::string &name, const Halide::Target &target = 
     return reinterpret_cast<Signature *>(address);
 }
 
-// A user context that keeps error and trace messages. As a JITUserContext it can be passed to Callables, to realize and,
-// as a void pointer, to every exported function and device interface member.
+// A user context that keeps error and trace messages. As a JITUserContext it can be passed to Callables, to realize
+// and, as a void pointer, to every exported function and device interface member.
 class Context : public Halide::JITUserContext {
 public:
     Context() {
@@ -116,8 +116,8 @@ template<typename Call>
 #define ASSERT_OK(...) ASSERT_TRUE(::vulkan_test::succeeded([&]() -> int { return (__VA_ARGS__); }))
 
 // Exactly one message, and it names every given part (what failed, what was asked, the limit).
-// Halide's own buffer_copy adds "Failure in halide_buffer_copy_already_locked" to whatever its callee said; that one does
-// not count.
+// Halide's own buffer_copy adds "Failure in halide_buffer_copy_already_locked" to whatever its callee said; that one
+// does not count.
 inline ::testing::AssertionResult one_message(const Context &context, const std::vector<std::string> &parts = {}) {
     std::vector<std::string> causes;
     for (const std::string &error : context.errors) {
@@ -152,7 +152,8 @@ template<typename T, int Dims, typename Expected>
         }
     });
     if (wrong == 0) return ::testing::AssertionSuccess();
-    return ::testing::AssertionFailure() << wrong << " of " << total << " elements are wrong, the first at " << first.str();
+    return ::testing::AssertionFailure() << wrong << " of " << total << " elements are wrong, the first at "
+                                         << first.str();
 }
 
 template<typename T, int Dims, typename Expected>
@@ -196,11 +197,13 @@ public:
             const size_t equals = item.find('=');
             ASSERT_NE(equals, std::string::npos) << "HV_TEST_LIMITS: no value in " << item;
             const uint64_t value = std::strtoull(item.c_str() + equals + 1, nullptr, 0);
-            ASSERT_TRUE(hv_layer_limit(item.substr(0, equals).c_str(), value)) << "HV_TEST_LIMITS: unknown key in " << item;
+            ASSERT_TRUE(hv_layer_limit(item.substr(0, equals).c_str(), value))
+                << "HV_TEST_LIMITS: unknown key in " << item;
             in_use = true;
         }
         std::vector<uint32_t> flags;
-        for (const std::string &item : list_in("HV_TEST_MEMORY")) flags.push_back(std::strtoul(item.c_str(), nullptr, 0));
+        for (const std::string &item : list_in("HV_TEST_MEMORY"))
+            flags.push_back(std::strtoul(item.c_str(), nullptr, 0));
         if (flags.empty()) return;
         ASSERT_TRUE(hv_layer_memory_types(flags.data(), (int)flags.size())) << "HV_TEST_MEMORY was refused";
         in_use = true;

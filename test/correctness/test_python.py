@@ -96,6 +96,9 @@ def test_case(python, case):
 @pytest.mark.parametrize("python", ["HV_PYTHON", "HV_PYTHON19"])
 def test_capability_is_detected(python):
     """A target without vk_v1x asks the runtime what the device can do."""
-    code = PROLOGUE + "assert 'vk_v13' in target.to_string(), target.to_string()\nassert hl.host_supports_target_device(target)"
+    code = PROLOGUE + """
+assert "vk_v13" in target.to_string(), target.to_string()
+assert hl.host_supports_target_device(target)
+"""
     done = run(os.environ[python], code, "host-vulkan")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

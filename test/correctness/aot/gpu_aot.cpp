@@ -1,7 +1,7 @@
 // An ahead-of-time compiled program: pipelines and our runtime linked into it, and nothing put in front of anything.
 //
-// The runtime archive was made with ours at build time (gpu_aot_generate). That it is ours is seen by a function that no
-// other runtime has.
+// The runtime archive was made with ours at build time (gpu_aot_generate). That it is ours is seen by a function that
+// no other runtime has.
 
 #include "HalideBuffer.h"
 #include "HalideRuntime.h"

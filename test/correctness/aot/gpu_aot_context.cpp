@@ -1,8 +1,8 @@
 // An application's own Vulkan instance, device and queue, handed to Halide by overriding halide_vulkan_acquire_context.
 //
-// The application cannot make the runtime's memory allocator, so it leaves that null; the runtime keeps its own state for
-// the device, uses the queue only between acquire and release, destroys what it made when the device is released, and
-// never what it did not make. Two devices, chosen by the user context, may be used in turn. A VkBuffer of the
+// The application cannot make the runtime's memory allocator, so it leaves that null; the runtime keeps its own state
+// for the device, uses the queue only between acquire and release, destroys what it made when the device is released,
+// and never what it did not make. Two devices, chosen by the user context, may be used in turn. A VkBuffer of the
 // application's can be wrapped.
 //
 // The counting layer's ledger says whether something is left behind; under the validation layer (label validation)
@@ -124,7 +124,8 @@ extern "C" int halide_vulkan_acquire_context(void *user_context, halide_vulkan_m
     return 0;
 }
 
-extern "C" int halide_vulkan_release_context(void *user_context, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
+extern "C" int halide_vulkan_release_context(void *user_context, VkInstance, VkDevice, VkQueue,
+                                             VkDebugUtilsMessengerEXT) {
     Application *application = (Application *)user_context;
     if (application) {
         application->released++;
@@ -218,11 +219,11 @@ struct OwnBuffer {
     int32_t *mapped = nullptr;
     int n;
 
-    OwnBuffer(Application &application, int n)
-        : application(application), n(n) {
+    OwnBuffer(Application &application, int n) : application(application), n(n) {
         VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
         info.size = (VkDeviceSize)n * 4;
-        info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+        info.usage =
+            VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
         EXPECT_EQ(vkCreateBuffer(application.device, &info, nullptr, &buffer), VK_SUCCESS);
         VkMemoryRequirements needs;
         vkGetBufferMemoryRequirements(application.device, buffer, &needs);
@@ -230,7 +231,8 @@ struct OwnBuffer {
         vkGetPhysicalDeviceMemoryProperties(application.physical, &types);
         const VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
         uint32_t type = 0;
-        while (!(needs.memoryTypeBits >> type & 1) || (types.memoryTypes[type].propertyFlags & wanted) != wanted) type++;
+        while (!(needs.memoryTypeBits >> type & 1) || (types.memoryTypes[type].propertyFlags & wanted) != wanted)
+            type++;
         VkMemoryAllocateInfo allocate = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, needs.size, type};
         EXPECT_EQ(vkAllocateMemory(application.device, &allocate, nullptr, &memory), VK_SUCCESS);
         EXPECT_EQ(vkBindBufferMemory(application.device, buffer, memory, 0), VK_SUCCESS);

@@ -2,9 +2,9 @@
 //
 //   gpu_aot_generate FOLDER
 //
-// Runs with libHalideVulkan.so in front of libHalide, so that the runtime archive holds our runtime; the programs that link
-// it need nothing in front of anything. The pipelines carry no runtime of their own, and take a user
-// context, by which an application chooses among its devices.
+// Runs with libHalideVulkan.so in front of libHalide, so that the runtime archive holds our runtime; the programs that
+// link it need nothing in front of anything. The pipelines carry no runtime of their own, and take a user context, by
+// which an application chooses among its devices.
 
 #include "Halide.h"
 

@@ -1,8 +1,8 @@
 // No Vulkan library on the machine: an error with one clear message, the same again on a second try, and no crash.
 //
 // The just-in-time route cannot show this, because libHalide itself looks for the library first. Here an override of
-// halide_vulkan_get_symbol makes it absent, then present: an application may bring the loader with it, and the next call
-// after that must work.
+// halide_vulkan_get_symbol makes it absent, then present: an application may bring the loader with it, and the next
+// call after that must work.
 
 #include "HalideBuffer.h"
 #include "HalideRuntime.h"

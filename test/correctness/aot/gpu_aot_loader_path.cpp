@@ -1,5 +1,5 @@
-// HL_VK_LOADER_LIB names the Vulkan library. A path that leads nowhere, or to a file that is no Vulkan library, is an error
-// that names the variable; a path that is right is used.
+// HL_VK_LOADER_LIB names the Vulkan library. A path that leads nowhere, or to a file that is no Vulkan library, is an
+// error that names the variable; a path that is right is used.
 //
 // Each test belongs to one CTest entry that sets the variable (see CMakeLists.txt): it is read once.
 
