@@ -1,8 +1,8 @@
 // Halide's Vulkan runtime.
 //
-// The include list below is the reading order: each header uses only those above it, and says at its head what problem it
-// solves and how. Headers marked [pure] call neither Vulkan nor Halide. This file holds the entry points alone; each reads
-// like its own summary: check, do it through the headers, report a failure once when every lock is released.
+// The include list below is the reading order: each header uses only those above it, and says at its head what problem
+// it solves and how. Headers marked [pure] call neither Vulkan nor Halide. This file holds the entry points alone; each
+// reads like its own summary: check, do it through the headers, report a failure once when every lock is released.
 
 #include "vulkan_host.h"
 
@@ -54,14 +54,18 @@
 
 #include "vulkan_buffers.h"
 #include "vulkan_copies.h"
+
+#include "vulkan_buffer_copy.h"
 #include "vulkan_launch.h"
 #include "vulkan_stats.h"
+#include "vulkan_sync.h"
 
 using namespace halide_vulkan;
 
 extern "C" {
 extern struct halide_device_interface_t halide_vulkan_interface;
 int halide_vulkan_device_free(void *user_context, halide_buffer_t *buf);
+int halide_vulkan_device_release(void *user_context);
 int halide_vulkan_release_unused_device_allocations(void *user_context);
 }
 
@@ -73,75 +77,14 @@ static_assert((int)kDeviceMallocFailed == (int)halide_error_code_device_malloc_f
 static_assert((int)kDeviceRunFailed == (int)halide_error_code_device_run_failed, "codes as in HalideRuntime.h");
 static_assert((int)kGpuDeviceError == (int)halide_error_code_gpu_device_error, "codes as in HalideRuntime.h");
 static_assert((int)kNoDevice == (int)halide_error_code_device_interface_no_device, "codes as in HalideRuntime.h");
-static_assert((int)kIncompatibleDeviceInterface == (int)halide_error_code_incompatible_device_interface, "codes as in HalideRuntime.h");
+static_assert((int)kIncompatibleDeviceInterface == (int)halide_error_code_incompatible_device_interface,
+              "codes as in HalideRuntime.h");
 
 const VkAllocationCallbacks *allocation_callbacks;  // the application's, borrowed
 
 // Exactly one message for a failed call, then its code.
 inline int report(void *user_context, const Failure &failure) {
     if (failure.failed()) halide_error(user_context, failure.message);
-    return failure.code;
-}
-
-// One side of a buffer_copy: where its bytes are.
-struct CopySide {
-    uint64_t device;
-    uint8_t *host;
-    StridedView view;  // from the minimal element
-};
-
-// The part of the two buffers that both have, by coordinates. An empty overlap is a copy of nothing.
-inline bool plan_overlap(const halide_buffer_t *src, const halide_buffer_t *dst, StridedView &from, StridedView &to, Failure &failure) {
-    if (src->dimensions != dst->dimensions || element_bytes(src) != element_bytes(dst)) {
-        failure.because(kBufferCopyFailed) << "Vulkan: a copy from " << src->dimensions << " dimensions of " << element_bytes(src)
-                                           << "-byte elements to " << dst->dimensions << " of " << element_bytes(dst) << " bytes was asked for";
-        return false;
-    }
-    if (!view_of(src->dim, src->dimensions, element_bytes(src), from, failure) ||
-        !view_of(dst->dim, dst->dimensions, element_bytes(dst), to, failure)) {
-        return false;
-    }
-    for (int i = 0; i < src->dimensions; i++) {
-        const int64_t s0 = src->dim[i].min, d0 = dst->dim[i].min;
-        const int64_t begin = max_of(s0, d0), end = min_of(s0 + src->dim[i].extent, d0 + dst->dim[i].extent);
-        from.offset += (begin - s0) * from.stride[i];
-        to.offset += (begin - d0) * to.stride[i];
-        from.extent[i] = to.extent[i] = max_of<int64_t>(0, end - begin);
-    }
-    return true;
-}
-
-// dst_interface null: into dst's host memory. The sides are known to be valid.
-// Buffers of two Vulkan devices: "bounce it through host memory", a code without a message.
-inline int copy_buffer(void *user_context, halide_buffer_t *src, bool from_host, bool to_host, halide_buffer_t *dst, Failure &failure) {
-    DeviceView from, to;
-    if (!plan_overlap(src, dst, from.view, to.view, failure)) return failure.code;
-    if (from_host && to_host) {
-        CopyPlan plan;
-        if (plan_copy(from.view, to.view, Side::destination, plan, failure)) {
-            copy_on_cpu(plan.direct, 0, plan.bytes(), src->host, dst->host);
-        }
-        return failure.code;
-    }
-    Pinned source(from_host ? 0 : src->device), destination(to_host ? 0 : dst->device);
-    if ((!from_host && !source.check("copy from", failure)) || (!to_host && !destination.check("copy to", failure))) return failure.code;
-    if (!from_host) {
-        from.region = source.handle.region;
-        from.view.offset += (int64_t)source.handle.origin;
-    }
-    if (!to_host) {
-        to.region = destination.handle.region;
-        to.view.offset += (int64_t)destination.handle.origin;
-    }
-    if (from_host) {
-        Copier(user_context, *destination.device, failure).upload(src->host, from.view, to);
-    } else if (to_host) {
-        Copier(user_context, *source.device, failure).download(from, dst->host, to.view);
-    } else if (source.device != destination.device) {
-        return kIncompatibleDeviceInterface;
-    } else {
-        Copier(user_context, *source.device, failure).device_copy(from, to);
-    }
     return failure.code;
 }
 
@@ -152,7 +95,8 @@ inline bool check_device_buffer(const halide_buffer_t *buf, const char *what, Fa
     } else if (!buf->device) {
         failure.because(kNoDevice) << "Vulkan: " << what << ": the buffer has no device allocation";
     } else {
-        failure.because(kIncompatibleDeviceInterface) << "Vulkan: " << what << ": the buffer belongs to another device API";
+        failure.because(kIncompatibleDeviceInterface)
+            << "Vulkan: " << what << ": the buffer belongs to another device API";
     }
     return false;
 }
@@ -169,51 +113,6 @@ inline void set_device_side(halide_buffer_t *buf, uint64_t number) {
     buf->device_interface = &halide_vulkan_interface;
 }
 
-// Waits for everything recorded so far on the buffer's device, or on the context's when there is no buffer.
-inline void sync(void *user_context, uint64_t number, Failure &failure) {
-    Pinned pinned(number);
-    if (number && !pinned.check("device_sync", failure)) return;
-    Session session(user_context, failure);
-    if (!session.begin(Need::existing, pinned.device)) return;
-    Device &d = *session.device;
-    Submissions &s = d.submissions;
-    if (!check_not_lost(d.gpu, failure)) return;
-    if (const char *cause = s.take_unreported()) {
-        failure.because(kGpuDeviceError) << cause;
-        return;
-    }
-    const bool unsubmitted = s.open && s.batch.commands > 0;
-    const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
-    if (unsubmitted) s.poll(d.gpu);
-    // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so that
-    // the commands of other threads that arrive meanwhile share its submit. With other calls waiting, until none is left.
-    const bool others_wait = d.waiters > 0 && s.in_flight() > 0;
-    if (unsubmitted && (s.in_flight() >= 2 || others_wait)) {
-        add_user(&d);
-        const bool waited = session.end_and_wait(others_wait ? s.submitted : s.submitted - 1);
-        const bool again = waited && session.begin(Need::existing, &d);
-        drop_user(&d);
-        if (!again) return;
-    }
-    if (s.completed < target) session.end_and_wait(target);
-}
-
-// Waits for the GPU, then gives back every block, ring and pipeline memory that nothing uses.
-inline void give_back_unused(void *user_context) {
-    Failure ignored;
-    Session session(user_context, ignored);
-    if (!session.begin(Need::existing)) return;
-    Device *d = session.device;
-    add_user(d);
-    if (d->submissions.open && d->submissions.batch.commands > 0) session.submit();
-    session.end_and_wait(d->submissions.submitted);
-    halide_mutex_lock(&d->lock);
-    d->memory.trim(d->gpu, d->submissions.completed);
-    d->staging.trim(d->gpu, d->submissions.completed);
-    halide_mutex_unlock(&d->lock);
-    drop_user(d);
-}
-
 // How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
 // launch, of every buffer.
 inline uint64_t device_bytes(uint64_t number) {
@@ -221,46 +120,9 @@ inline uint64_t device_bytes(uint64_t number) {
     return h && h->device ? h->bytes : 0;
 }
 
-// An application's next submission on the queue then comes after ours.
-inline void submit_open_work(void *user_context, uint64_t number) {
-    Failure ignored;
-    Pinned pinned(number);
-    if (!pinned.device) return;
-    Session session(user_context, ignored);
-    if (session.begin(Need::existing, pinned.device)) session.submit();
+int release_unused_for_pool(void *user_context) {
+    return halide_vulkan_release_unused_device_allocations(user_context);
 }
-
-// The version of the device that is, or would be, chosen; 0 when there is none. Nothing is left behind.
-inline uint32_t device_version(void *user_context) {
-    halide_mutex_lock(&own_context.lock);
-    uint32_t version = own_context.state ? min_of(own_context.state->gpu.properties.apiVersion, own_context.instance.api_version) : 0;
-    const bool gone = own_context.gone;
-    halide_mutex_unlock(&own_context.lock);
-    if (version || gone) return version;
-    Failure ignored;
-    Instance instance = {};
-    DeviceOffer offer;
-    const VkAllocationCallbacks *callbacks = halide_vulkan_get_allocation_callbacks(user_context);
-    if (!create_instance(user_context, callbacks, instance, ignored)) return 0;
-    if (choose_device(user_context, instance, offer, ignored)) version = min_of(offer.properties.apiVersion, instance.api_version);
-    destroy_instance(instance, callbacks);
-    return version;
-}
-
-// Buffers come first, then scalars; an entry of size 0 ends the list.
-inline bool count_arguments(LaunchRequest &request, const int8_t *is_buffer, Failure &failure) {
-    uint32_t n = 0;
-    for (; request.sizes[n] != 0; n++) {
-        if (is_buffer[n] && request.scalars) {
-            failure.because(kInternalError) << "Vulkan: kernel '" << request.entry << "': argument " << n << " is a buffer behind a scalar";
-            return false;
-        }
-        (is_buffer[n] ? request.buffers : request.scalars)++;
-    }
-    return true;
-}
-
-int release_unused_for_pool(void *user_context) { return halide_vulkan_release_unused_device_allocations(user_context); }
 
 struct halide_device_allocation_pool allocation_pool;
 
@@ -275,8 +137,10 @@ __attribute__((constructor)) void load_module() {
 __attribute__((destructor)) void unload_module() {
     typedef void (*Finalize)(void *);
     const Finalize finalize = own_context.at_exit_registered ? (Finalize)halide_get_symbol("__cxa_finalize") : nullptr;
-    if (finalize) finalize(&module_mark);
-    else leave_process(nullptr);
+    if (finalize)
+        finalize(&module_mark);
+    else
+        leave_process(nullptr);
 }
 
 }  // namespace
@@ -288,15 +152,25 @@ extern "C" {
 // Options
 
 WEAK void halide_vulkan_set_layer_names(const char *n) { set_text(text_options.layer_names, n); }
-WEAK const char *halide_vulkan_get_layer_names(void *) { return get_text(text_options.layer_names, "HL_VK_LAYERS", "VK_INSTANCE_LAYERS"); }
+WEAK const char *halide_vulkan_get_layer_names(void *) {
+    return get_text(text_options.layer_names, "HL_VK_LAYERS", "VK_INSTANCE_LAYERS");
+}
 WEAK void halide_vulkan_set_extension_names(const char *n) { set_text(text_options.extension_names, n); }
-WEAK const char *halide_vulkan_get_extension_names(void *) { return get_text(text_options.extension_names, "HL_VK_EXTENSIONS", nullptr); }
+WEAK const char *halide_vulkan_get_extension_names(void *) {
+    return get_text(text_options.extension_names, "HL_VK_EXTENSIONS", nullptr);
+}
 WEAK void halide_vulkan_set_device_type(const char *n) { set_text(text_options.device_type, n); }
-WEAK const char *halide_vulkan_get_device_type(void *) { return get_text(text_options.device_type, "HL_VK_DEVICE_TYPE", nullptr); }
+WEAK const char *halide_vulkan_get_device_type(void *) {
+    return get_text(text_options.device_type, "HL_VK_DEVICE_TYPE", nullptr);
+}
 WEAK void halide_vulkan_set_build_options(const char *n) { set_text(text_options.build_options, n); }
-WEAK const char *halide_vulkan_get_build_options(void *) { return get_text(text_options.build_options, "HL_VK_BUILD_OPTIONS", nullptr); }
+WEAK const char *halide_vulkan_get_build_options(void *) {
+    return get_text(text_options.build_options, "HL_VK_BUILD_OPTIONS", nullptr);
+}
 WEAK void halide_vulkan_set_alloc_config(const char *n) { set_text(text_options.alloc_config, n); }
-WEAK const char *halide_vulkan_get_alloc_config(void *) { return get_text(text_options.alloc_config, "HL_VK_ALLOC_CONFIG", nullptr); }
+WEAK const char *halide_vulkan_get_alloc_config(void *) {
+    return get_text(text_options.alloc_config, "HL_VK_ALLOC_CONFIG", nullptr);
+}
 
 WEAK void halide_vulkan_set_allocation_callbacks(const struct VkAllocationCallbacks *callbacks) {
     __atomic_store_n(&allocation_callbacks, callbacks, __ATOMIC_RELEASE);
@@ -309,14 +183,17 @@ WEAK const struct VkAllocationCallbacks *halide_vulkan_get_allocation_callbacks(
 // Loader
 
 // The loader's functions: from the process if it has them, else from the loader library, whose names are tried in turn.
-WEAK void *halide_vulkan_get_symbol(void *user_context, const char *name) { return find_loader_symbol(user_context, name); }
+WEAK void *halide_vulkan_get_symbol(void *user_context, const char *name) {
+    return find_loader_symbol(user_context, name);
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Context
 
-WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_memory_allocator **allocator, VkInstance *instance,
-                                       VkDevice *device, VkPhysicalDevice *physical_device, VkQueue *queue,
-                                       uint32_t *queue_family_index, VkDebugUtilsMessengerEXT *messenger, bool create) {
+WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_memory_allocator **allocator,
+                                       VkInstance *instance, VkDevice *device, VkPhysicalDevice *physical_device,
+                                       VkQueue *queue, uint32_t *queue_family_index,
+                                       VkDebugUtilsMessengerEXT *messenger, bool create) {
     OwnContext &c = own_context;
     halide_mutex_lock(&c.lock);  // until release_context, also after a failure
     Failure failure;
@@ -338,6 +215,9 @@ WEAK int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, Vk
     halide_mutex_unlock(&own_context.lock);
     return kSuccess;
 }
+
+// What the module's destructor does, for a program that wants it earlier.
+WEAK void halide_vulkan_cleanup(void) { halide_vulkan_device_release(nullptr); }
 
 WEAK bool halide_vulkan_is_initialized(void) {
     return __atomic_load_n(&own_context.device, __ATOMIC_ACQUIRE) != nullptr;  // also between acquire and release
@@ -423,10 +303,12 @@ WEAK int halide_vulkan_device_crop(void *user_context, const halide_buffer_t *sr
     return report(user_context, failure);
 }
 
-WEAK int halide_vulkan_device_slice(void *user_context, const halide_buffer_t *src, int slice_dim, int slice_pos, halide_buffer_t *dst) {
+WEAK int halide_vulkan_device_slice(void *user_context, const halide_buffer_t *src, int slice_dim, int slice_pos,
+                                    halide_buffer_t *dst) {
     Failure failure;
     if (!check_device_buffer(src, "slice", failure)) return report(user_context, failure);
-    const int64_t delta = ((int64_t)slice_pos - src->dim[slice_dim].min) * src->dim[slice_dim].stride * (int64_t)element_bytes(src);
+    const int64_t delta =
+        ((int64_t)slice_pos - src->dim[slice_dim].min) * src->dim[slice_dim].stride * (int64_t)element_bytes(src);
     const uint64_t number = crop_handle(src->device, delta, failure);
     if (number) set_device_side(dst, number);
     return report(user_context, failure);
@@ -445,7 +327,8 @@ WEAK int halide_vulkan_wrap_vk_buffer(void *user_context, halide_buffer_t *buf, 
     Failure failure;
     uint64_t bytes = 0, minimal = 0;
     if (buf->device) {
-        failure.because(kWrapNativeFailed) << "Vulkan: a buffer that has a device allocation already cannot wrap another";
+        failure.because(kWrapNativeFailed)
+            << "Vulkan: a buffer that has a device allocation already cannot wrap another";
     } else if (handle == 0) {
         failure.because(kWrapNativeFailed) << "Vulkan: a null VkBuffer was given to wrap";
     } else if (measure_buffer(buf, &bytes, &minimal, failure)) {
@@ -487,8 +370,10 @@ WEAK uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *
 WEAK int halide_vulkan_copy_to_device(void *user_context, halide_buffer_t *buf) {
     Failure failure;
     if (check_device_buffer(buf, "copy_to_device", failure)) {
-        if (!buf->host) failure.because(kHostIsNull) << "Vulkan: copy_to_device: the buffer has no host memory";
-        else copy_buffer(user_context, buf, true, false, buf, failure);
+        if (!buf->host)
+            failure.because(kHostIsNull) << "Vulkan: copy_to_device: the buffer has no host memory";
+        else
+            copy_buffer(user_context, buf, true, false, buf, failure);
     }
     return report(user_context, failure);
 }
@@ -496,14 +381,16 @@ WEAK int halide_vulkan_copy_to_device(void *user_context, halide_buffer_t *buf) 
 WEAK int halide_vulkan_copy_to_host(void *user_context, halide_buffer_t *buf) {
     Failure failure;
     if (check_device_buffer(buf, "copy_to_host", failure)) {
-        if (!buf->host) failure.because(kHostIsNull) << "Vulkan: copy_to_host: the buffer has no host memory";
-        else copy_buffer(user_context, buf, false, true, buf, failure);
+        if (!buf->host)
+            failure.because(kHostIsNull) << "Vulkan: copy_to_host: the buffer has no host memory";
+        else
+            copy_buffer(user_context, buf, false, true, buf, failure);
     }
     return report(user_context, failure);
 }
 
-WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src, const halide_device_interface_t *dst_device_interface,
-                                   halide_buffer_t *dst) {
+WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src,
+                                   const halide_device_interface_t *dst_device_interface, halide_buffer_t *dst) {
     Failure failure;
     const bool to_host = dst_device_interface == nullptr;
     if (src->dimensions > kMaxDimensions || dst->dimensions > kMaxDimensions) {
@@ -519,11 +406,14 @@ WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src, con
     const bool host_is_newer = src->host && (src->flags & halide_buffer_flag_host_dirty);
     const bool ours = src->device && src->device_interface == &halide_vulkan_interface;
     const bool from_host = host_is_newer || (!ours && src->host && !(src->flags & halide_buffer_flag_device_dirty));
-    if (!from_host && src->device && !ours) return kIncompatibleDeviceInterface;  // "bounce it through host memory", no message
+    if (!from_host && src->device && !ours)
+        return kIncompatibleDeviceInterface;  // "bounce it through host memory", no message
     if (!from_host && !ours) {
-        failure.because(kBufferCopyFailed) << "Vulkan: a copy from a buffer with neither host nor device memory was asked for";
+        failure.because(kBufferCopyFailed)
+            << "Vulkan: a copy from a buffer with neither host nor device memory was asked for";
     } else if (to_host ? dst->host == nullptr : dst->device == 0) {
-        failure.because(kBufferCopyFailed) << "Vulkan: a copy to a buffer without " << (to_host ? "host" : "device") << " memory was asked for";
+        failure.because(kBufferCopyFailed)
+            << "Vulkan: a copy to a buffer without " << (to_host ? "host" : "device") << " memory was asked for";
     } else {
         const int code = copy_buffer(user_context, src, from_host, to_host, dst, failure);
         if (!failure.failed()) return code;
@@ -546,9 +436,9 @@ WEAK void halide_vulkan_finalize_kernels(void *, void *state_ptr) {
     if (state_ptr) modules.release_use((Module *)state_ptr);
 }
 
-WEAK int halide_vulkan_run(void *user_context, void *state_ptr, const char *entry_name, int blocksX, int blocksY, int blocksZ,
-                           int threadsX, int threadsY, int threadsZ, int shared_mem_bytes, size_t arg_sizes[], void *args[],
-                           int8_t arg_is_buffer[]) {
+WEAK int halide_vulkan_run(void *user_context, void *state_ptr, const char *entry_name, int blocksX, int blocksY,
+                           int blocksZ, int threadsX, int threadsY, int threadsZ, int shared_mem_bytes,
+                           size_t arg_sizes[], void *args[], int8_t arg_is_buffer[]) {
     Failure failure;
     const int numbers[] = {blocksX, blocksY, blocksZ, threadsX, threadsY, threadsZ};
     LaunchRequest request = {};
@@ -564,7 +454,8 @@ WEAK int halide_vulkan_run(void *user_context, void *state_ptr, const char *entr
         empty |= numbers[i] <= 0;
     }
     if (!request.module || !request.module->bytes) {
-        failure.because(kInternalError) << "Vulkan: kernel '" << entry_name << "' was launched, but its module was not initialized";
+        failure.because(kInternalError) << "Vulkan: kernel '" << entry_name
+                                        << "' was launched, but its module was not initialized";
     } else if (!empty && count_arguments(request, arg_is_buffer, failure)) {
         Launch(user_context, request, failure).run();
     }

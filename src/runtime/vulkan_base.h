@@ -56,9 +56,13 @@ inline void host_free(void *pointer) {
 }
 
 template<typename T>
-inline T min_of(T a, T b) { return a < b ? a : b; }
+inline T min_of(T a, T b) {
+    return a < b ? a : b;
+}
 template<typename T>
-inline T max_of(T a, T b) { return a > b ? a : b; }
+inline T max_of(T a, T b) {
+    return a > b ? a : b;
+}
 
 // Rounds to a multiple of alignment, a power of two. (No division: 64-bit modulo is a library call on 32-bit targets.)
 inline uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
@@ -108,8 +112,7 @@ inline size_t text_length(const char *s) {
 #define HALIDE_VULKAN_COLD [[gnu::noinline, gnu::cold]]
 class Text {
 public:
-    HALIDE_VULKAN_COLD Text(char *to, size_t capacity)
-        : at(to), end(to + capacity - 1) { *at = 0; }
+    HALIDE_VULKAN_COLD Text(char *to, size_t capacity) : at(to), end(to + capacity - 1) { *at = 0; }
     HALIDE_VULKAN_COLD Text &operator<<(const char *s) {
         if (!s) s = "(null)";
         while (*s && at < end) *at++ = *s++;

@@ -6,7 +6,8 @@
 //   plain    the descriptor begins at the minimal element.
 //   indexed  it begins below; the kernel adds `index` to each of its indices: a relocated variant, or the argument that
 //            newer kernels have for it.
-//   bounce   the distance is not a whole number of array elements (kernels that access vectors): the bytes are copied to
+//   bounce   the distance is not a whole number of array elements (kernels that access vectors): the bytes are copied
+//   to
 //            an aligned place, `pad` bytes in, and copied back after the launch.
 //
 // All numbers are bytes within one VkBuffer. Thread rule: no state.
@@ -46,8 +47,8 @@ struct Binding {
     uint64_t pad;            // bounce only: where the argument's lowest byte goes
 };
 
-// Array strides are powers of two in practice. For the rest, by halves of 32 bits: a 64-bit remainder is a library call on
-// 32-bit targets.
+// Array strides are powers of two in practice. For the rest, by halves of 32 bits: a 64-bit remainder is a library call
+// on 32-bit targets.
 inline uint64_t remainder_of(uint64_t value, uint32_t divisor) {
     if (is_power_of_two(divisor)) return value & (divisor - 1);
     uint32_t rest = 0;

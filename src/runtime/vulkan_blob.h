@@ -256,8 +256,8 @@ inline bool parse_blob_kernel(const uint32_t *words, size_t begin, size_t end, c
     if (failure.failed()) return false;
     if (!check_blob_ids(header, kernel, out, ids_at, failure)) return false;
     if (header.left() != 0) {
-        header.damaged(header.position()) << (uint64_t)header.left() << " unknown words in the header of kernel "
-                                          << name;
+        header.damaged(header.position())
+            << (uint64_t)header.left() << " unknown words in the header of kernel " << name;
         return false;
     }
 
@@ -290,8 +290,8 @@ inline bool parse_blob_parts(const uint32_t *words, size_t count, Blob &out, Fai
         const char *name = again.string("the name of a kernel");
         if (failure.failed()) return false;
         if (bytes % 4 != 0 || bytes / 4 > count - begin) {
-            again.damaged(where) << "kernel " << name << " has " << bytes << " bytes, "
-                                 << (uint64_t)(count - begin) * 4 << " are left";
+            again.damaged(where) << "kernel " << name << " has " << bytes << " bytes, " << (uint64_t)(count - begin) * 4
+                                 << " are left";
             return false;
         }
         if (!parse_blob_kernel(words, begin, begin + bytes / 4, name, out, failure)) return false;

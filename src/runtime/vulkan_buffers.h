@@ -24,7 +24,8 @@ inline uint64_t element_bytes(const halide_buffer_t *buf) { return (uint64_t)((b
 inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t *minimal, Failure &failure) {
     StridedView view;
     int64_t lowest;
-    if (!view_of(buf->dim, buf->dimensions, element_bytes(buf), view, failure) || !measure(view, &lowest, bytes, failure)) {
+    if (!view_of(buf->dim, buf->dimensions, element_bytes(buf), view, failure) ||
+        !measure(view, &lowest, bytes, failure)) {
         return false;
     }
     *minimal = (uint64_t)-lowest;
@@ -82,7 +83,8 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
             if (wait_for == 0 || !session.end_and_wait(wait_for)) return 0;
             continue;
         }
-        const uint64_t number = handles.make(&now, &now.releasing, region, now.memory.region(region).size, origin, false);
+        const uint64_t number =
+            handles.make(&now, &now.releasing, region, now.memory.region(region).size, origin, false);
         if (number == 0) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         const bool filled = number != 0 && (!fill || fill_region(session, region));
         if (filled) return number;
@@ -132,10 +134,12 @@ inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
     if (inside) d.memory.add_reference(pinned.handle.region);
     halide_mutex_unlock(&d.lock);
     if (!inside) {
-        failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of " << pinned.handle.bytes << " bytes was asked for";
+        failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of "
+                                     << pinned.handle.bytes << " bytes was asked for";
         return 0;
     }
-    const uint64_t number = handles.make(&d, &d.releasing, pinned.handle.region, pinned.handle.bytes, (uint64_t)origin, pinned.handle.wrapped);
+    const uint64_t number = handles.make(&d, &d.releasing, pinned.handle.region, pinned.handle.bytes, (uint64_t)origin,
+                                         pinned.handle.wrapped);
     if (number == 0) {
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
         halide_mutex_lock(&d.lock);
@@ -155,8 +159,8 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
     d.gpu.vk.vkGetBufferMemoryRequirements(d.gpu.device, buffer, &needs);
     // The exact size cannot be asked of Vulkan; what its memory needs is the size rounded up.
     if (bytes > needs.size) {
-        failure.because(kWrapNativeFailed) << "Vulkan: a VkBuffer of at most " << (uint64_t)needs.size << " bytes was given for " << bytes
-                                           << " bytes of data";
+        failure.because(kWrapNativeFailed) << "Vulkan: a VkBuffer of at most " << (uint64_t)needs.size
+                                           << " bytes was given for " << bytes << " bytes of data";
         return 0;
     }
     const uint32_t region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
@@ -168,15 +172,17 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
     return 0;
 }
 
-// The VkBuffer behind a handle: the application's own, or, of our allocations, an alias that begins at the data. Borrowed: it lives as
-// long as the allocation. Open work is submitted first, so that what the application submits next comes after it.
+// The VkBuffer behind a handle: the application's own, or, of our allocations, an alias that begins at the data.
+// Borrowed: it lives as long as the allocation. Open work is submitted first, so that what the application submits next
+// comes after it.
 inline uint64_t native_buffer(void *user_context, uint64_t number, Failure &failure) {
     Pinned pinned(number);
     if (!pinned.check("get_vk_buffer", failure)) return 0;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return 0;
     if (session.device->submissions.open && !session.submit()) return 0;
-    return handle_number(session.device->memory.native_buffer(session.device->gpu, pinned.handle.region, pinned.handle.origin, failure));
+    return handle_number(
+        session.device->memory.native_buffer(session.device->gpu, pinned.handle.region, pinned.handle.origin, failure));
 }
 
 }  // namespace

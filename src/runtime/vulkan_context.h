@@ -1,8 +1,8 @@
 // vulkan_context.h: the runtime's own context, and Session, the way of a call to a device.
 //
 // The own context (instance, device, queue) is made by the first call that needs it and lives until
-// halide_device_release or the end of the process. halide_vulkan_acquire_context locks it and release_context unlocks it;
-// the lock is what an application relies on that submits to our queue between the two.
+// halide_device_release or the end of the process. halide_vulkan_acquire_context locks it and release_context unlocks
+// it; the lock is what an application relies on that submits to our queue between the two.
 //
 // At exit: right after vkCreateDevice an exit handler is registered with __cxa_atexit, so it runs before those of the
 // driver and the layers, which were loaded earlier. It waits for our work, destroys everything and marks the context as
@@ -29,10 +29,10 @@ struct OwnContext {
     uint32_t family;
     Device *state;
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
-    bool gone;                // the process is exiting
+    bool gone;                               // the process is exiting
     bool at_exit_registered;
-    uint32_t compiled;        // something was compiled since the context was made; atomic
-    KeptFailure failure;      // why the last attempt to make it failed; read by the session that asked for it
+    uint32_t compiled;    // something was compiled since the context was made; atomic
+    KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
 
@@ -99,9 +99,11 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
         register_exit_handler();
-        const PFN_vkGetDeviceQueue get_queue = (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
+        const PFN_vkGetDeviceQueue get_queue =
+            (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
         if (get_queue) get_queue(c.device, c.family, 0, &c.queue);
-        c.state = create_state(user_context, c.callbacks, c.instance.instance, c.physical, c.device, c.queue, c.family, failure);
+        c.state = create_state(user_context, c.callbacks, c.instance.instance, c.physical, c.device, c.queue, c.family,
+                               failure);
     }
     if (c.state) {
         c.state->own = true;
@@ -110,7 +112,8 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         return true;
     }
     if (c.device) {
-        const PFN_vkDestroyDevice destroy = (PFN_vkDestroyDevice)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkDestroyDevice");
+        const PFN_vkDestroyDevice destroy =
+            (PFN_vkDestroyDevice)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkDestroyDevice");
         if (destroy) destroy(c.device, c.callbacks);
     }
     c.device = nullptr;
@@ -130,16 +133,15 @@ enum class Need {
 // One hold of the context and of a device's lock.
 class Session {
 public:
-    Session(void *user_context, Failure &failure)
-        : user_context(user_context), failure(failure) {}
+    Session(void *user_context, Failure &failure) : user_context(user_context), failure(failure) {}
     ~Session() { end(); }
     Session(const Session &) = delete;
     Session &operator=(const Session &) = delete;
 
     Device *device = nullptr;  // while held
 
-    // Takes both locks. `pinned`: the device that the call already uses (it may enter while a release waits for it); any
-    // other device is an error. False with the reason in failure, or, for Need::existing, when there is no device.
+    // Takes both locks. `pinned`: the device that the call already uses (it may enter while a release waits for it);
+    // any other device is an error. False with the reason in failure, or, for Need::existing, when there is no device.
     bool begin(Need need, Device *pinned = nullptr);
     // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
     void end();
@@ -164,11 +166,12 @@ public:
         s.batch.predicted_ns = device->flush.predict(s.batch.commands);
         s.poll(device->gpu);
         __atomic_add_fetch(&device->flusher.activity, 1, __ATOMIC_RELAXED);
-        // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut smaller.
+        // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut
+        // smaller.
         const bool somebody_waits = device->waiters > 0 && s.in_flight() > 0;
         const uint32_t in_flight = max_of((uint32_t)s.in_flight(), somebody_waits ? 2u : 0u);
-        // The gap is the caller's own time: a submit of ours in between must not make the next command look late, or one
-        // submit would lead to the next (9.4 us for each launch on an H200 instead of 3.1).
+        // The gap is the caller's own time: a submit of ours in between must not make the next command look late, or
+        // one submit would lead to the next (9.4 us for each launch on an H200 instead of 3.1).
         const uint64_t now = now_ns(device->gpu.clock);
         const uint64_t gap = now - device->last_command_ns;
         device->last_command_ns = now;
@@ -218,11 +221,12 @@ inline bool Session::acquire(Need need) {
     uint32_t family = 0;
     const bool create = need != Need::existing;
     if (is_forked_child()) {
-        failure.because(kNoDevice) << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
+        failure.because(kNoDevice)
+            << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
         return false;
     }
-    const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue, &family,
-                                                   &messenger, create);
+    const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue,
+                                                   &family, &messenger, create);
     acquired = true;
     if (code != kSuccess) {
         // The own context says why; a replaced hook has spoken for itself, if at all.
@@ -245,8 +249,8 @@ inline bool Session::acquire(Need need) {
         halide_mutex_lock(&devices.creating);
         device = find_device(handle);
         if (!device && create) {
-            device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance, physical, handle,
-                                  queue, family, failure);
+            device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance,
+                                  physical, handle, queue, family, failure);
             if (device) {
                 add_user(device);
                 list_device(device);
@@ -352,7 +356,8 @@ inline void release_device(void *user_context, Failure &failure) {
             return;
         }
         if (d->submissions.open) session.submit();
-        if (report.failed() && d->submissions.in_flight() > 0) d->gpu.lost = true;  // waiting fails: nothing is to be had from it
+        if (report.failed() && d->submissions.in_flight() > 0)
+            d->gpu.lost = true;  // waiting fails: nothing is to be had from it
         if (!d->gpu.lost && d->submissions.in_flight() > 0) continue;
         if (!unlist_device(d, 2)) continue;  // we, and our session
         d->workers.stop();
@@ -399,6 +404,25 @@ void leave_process(void *) {
         }
     }
     halide_mutex_unlock(&c.lock);
+}
+
+// The version of the device that is, or would be, chosen; 0 when there is none. Nothing is left behind.
+inline uint32_t device_version(void *user_context) {
+    halide_mutex_lock(&own_context.lock);
+    uint32_t version =
+        own_context.state ? min_of(own_context.state->gpu.properties.apiVersion, own_context.instance.api_version) : 0;
+    const bool gone = own_context.gone;
+    halide_mutex_unlock(&own_context.lock);
+    if (version || gone) return version;
+    Failure ignored;
+    Instance instance = {};
+    DeviceOffer offer;
+    const VkAllocationCallbacks *callbacks = halide_vulkan_get_allocation_callbacks(user_context);
+    if (!create_instance(user_context, callbacks, instance, ignored)) return 0;
+    if (choose_device(user_context, instance, offer, ignored))
+        version = min_of(offer.properties.apiVersion, instance.api_version);
+    destroy_instance(instance, callbacks);
+    return version;
 }
 
 }  // namespace

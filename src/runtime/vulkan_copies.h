@@ -2,9 +2,12 @@
 //
 // A copy is planned as runs of bytes (vulkan_strides.h) and carried out in pieces of at most 4 MiB of staging, so that
 // the CPU packs one piece while the GPU moves another, in either direction, and what is in flight stays bounded.
-//   upload    the bytes are read before the call returns, then it returns; nothing is waited for unless 60 MiB of staging
-//             are on their way. A small upload to memory that the CPU can see, and the GPU does not use, is written there.
-//   download  submits what is open, waits for its own pieces, returns with the bytes in place. Where the CPU can read the
+//   upload    the bytes are read before the call returns, then it returns; nothing is waited for unless 60 MiB of
+//   staging
+//             are on their way. A small upload to memory that the CPU can see, and the GPU does not use, is written
+//             there.
+//   download  submits what is open, waits for its own pieces, returns with the bytes in place. Where the CPU can read
+//   the
 //             region itself at full speed (unified memory), it waits for the newest write and reads, with no GPU copy.
 //   device    recorded; returns at once. Views that overlap in one memory go through a region of their own.
 // Gaps between rows are never written.
@@ -26,8 +29,8 @@ struct DeviceView {
     StridedView view;  // its offset counts from the region's first byte
 };
 
-// Up to this size, a CPU write to visible device memory beats staging: 3.7 us against 9.4 for 64 KiB on an H200, where one
-// thread writes such memory at 15 GB/s and staging costs a submit of about 8 us.
+// Up to this size, a CPU write to visible device memory beats staging: 3.7 us against 9.4 for 64 KiB on an H200, where
+// one thread writes such memory at 15 GB/s and staging costs a submit of about 8 us.
 constexpr size_t kDirectUploadBytes = 128 << 10;
 // Pieces of one download under way: enough to keep the copy engine busy while one is unpacked.
 constexpr uint32_t kPiecesUnderWay = 6;
@@ -50,8 +53,7 @@ public:
 private:
     // The workers may sleep when the copy ends, however it ends.
     struct Helpers {
-        explicit Helpers(Workers &workers)
-            : workers(workers) {}
+        explicit Helpers(Workers &workers) : workers(workers) {}
         ~Helpers() { workers.rest(); }
         Workers &workers;
     };
@@ -80,8 +82,8 @@ private:
     size_t record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
                        uint64_t to_base);
     Access access_of(const Region &region, const StridedView &view, bool write) const;
-    bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination, const StridedView &to,
-                     bool *full);
+    bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
+                     const StridedView &to, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -90,9 +92,11 @@ private:
 inline bool Copier::check_bounds(const DeviceView &v, const char *what) {
     int64_t low, high;
     const Region &region = d.memory.region(v.region);
-    if (span(v.view, &low, &high) && v.view.offset + low >= 0 && (uint64_t)(v.view.offset + high) <= region.size) return true;
-    failure.because(kBufferCopyFailed) << "Vulkan: " << what << " bytes " << (v.view.offset + low) << " to " << (v.view.offset + high)
-                                       << " of a device allocation of " << region.size << " bytes were asked for";
+    if (span(v.view, &low, &high) && v.view.offset + low >= 0 && (uint64_t)(v.view.offset + high) <= region.size)
+        return true;
+    failure.because(kBufferCopyFailed) << "Vulkan: " << what << " bytes " << (v.view.offset + low) << " to "
+                                       << (v.view.offset + high) << " of a device allocation of " << region.size
+                                       << " bytes were asked for";
     return false;
 }
 
@@ -128,8 +132,10 @@ inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait
             Session session(user_context, failure);
             if (!session.begin(Need::existing, &d) || !session.submit()) return Reserved::failed;
         }
-        if (wait_for == 0) halide_thread_yield();
-        else if (!wait_until(d, wait_for, failure)) return Reserved::failed;
+        if (wait_for == 0)
+            halide_thread_yield();
+        else if (!wait_until(d, wait_for, failure))
+            return Reserved::failed;
     }
 }
 
@@ -142,8 +148,10 @@ inline void Copier::cancel(const StagingPiece &piece) {
 // A piece whose end could not be waited for stays taken until its epoch is known to be done.
 inline void Copier::give_back(const Pending &p, bool gpu_is_done) {
     halide_mutex_lock(&d.lock);
-    if (gpu_is_done) d.staging.cancel(p.piece);
-    else d.staging.publish(p.piece, p.epoch);
+    if (gpu_is_done)
+        d.staging.cancel(p.piece);
+    else
+        d.staging.publish(p.piece, p.epoch);
     halide_mutex_unlock(&d.lock);
 }
 
@@ -153,8 +161,8 @@ inline void Copier::note_written(const CopyPlan &plan, Region &region) {
 }
 
 // Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they took.
-inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
-                                  uint64_t to_base) {
+inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base,
+                                  VkBuffer to, uint64_t to_base) {
     VkBufferCopy list[kRunsAtOnce];
     RunCursor cursor(runs, begin, bytes);
     size_t total = 0;
@@ -356,12 +364,16 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         Region &between = d.memory.region(between_id);
-        const Access in[2] = {access_of(source, from.view, false), {between.memory, between.offset, between.offset + plan.bytes(), true}};
+        const Access in[2] = {access_of(source, from.view, false),
+                              {between.memory, between.offset, between.offset + plan.bytes(), true}};
         s.order(d.gpu, in, 2);
-        record_runs(source_to_dense(plan), 0, plan.bytes(), source.buffer, source.offset, between.buffer, between.offset);
-        const Access out[2] = {{between.memory, between.offset, between.offset + plan.bytes(), false}, access_of(destination, to.view, true)};
+        record_runs(source_to_dense(plan), 0, plan.bytes(), source.buffer, source.offset, between.buffer,
+                    between.offset);
+        const Access out[2] = {{between.memory, between.offset, between.offset + plan.bytes(), false},
+                               access_of(destination, to.view, true)};
         s.order(d.gpu, out, 2);
-        record_runs(dense_to_destination(plan), 0, plan.bytes(), between.buffer, between.offset, destination.buffer, destination.offset);
+        record_runs(dense_to_destination(plan), 0, plan.bytes(), between.buffer, between.offset, destination.buffer,
+                    destination.offset);
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(between, d.submissions, true);
         d.memory.touch(destination, d.submissions, true);
@@ -375,10 +387,12 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     if (!plan_copy(from.view, to.view, Side::destination, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
     halide_mutex_lock(&d.lock);
-    bool good = check_bounds(from, "a copy of") && check_bounds(to, "a copy to") && check_not_lost_contents(d.memory.region(from.region));
+    bool good = check_bounds(from, "a copy of") && check_bounds(to, "a copy to") &&
+                check_not_lost_contents(d.memory.region(from.region));
     bool overlap = false;
     if (good) {
-        const Access a = access_of(d.memory.region(from.region), from.view, false), b = access_of(d.memory.region(to.region), to.view, true);
+        const Access a = access_of(d.memory.region(from.region), from.view, false),
+                     b = access_of(d.memory.region(to.region), to.view, true);
         overlap = a.memory == b.memory && a.begin < b.end && b.begin < a.end;
     }
     halide_mutex_unlock(&d.lock);
@@ -411,14 +425,16 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
     if (d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
-        if (d.copy_kernel.record(d.gpu, d.shapes, s, s.commands(), source.buffer, from_offset, destination.buffer, to_offset, whole, full)) {
+        if (d.copy_kernel.record(d.gpu, d.shapes, s, s.commands(), source.buffer, from_offset, destination.buffer,
+                                 to_offset, whole, full)) {
             done = whole;
         } else if (*full) {
             return false;
         }
     }
     if (done < plan.bytes()) {
-        record_runs(plan.direct, done, plan.bytes() - done, source.buffer, source.offset, destination.buffer, destination.offset);
+        record_runs(plan.direct, done, plan.bytes() - done, source.buffer, source.offset, destination.buffer,
+                    destination.offset);
     }
     return true;
 }

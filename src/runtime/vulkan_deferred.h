@@ -1,8 +1,8 @@
 // vulkan_deferred.h: Vulkan objects that die when the GPU is done with them.
 //
-// A pipeline that was evicted, or an alias buffer of a freed region, may still be named by a submission that runs. Each such
-// object is queued as {kind, handle, epoch} and destroyed once that epoch has completed. Entries are plain numbers: no
-// closure, no allocation while the queue stays within the size it has once had.
+// A pipeline that was evicted, or an alias buffer of a freed region, may still be named by a submission that runs. Each
+// such object is queued as {kind, handle, epoch} and destroyed once that epoch has completed. Entries are plain
+// numbers: no closure, no allocation while the queue stays within the size it has once had.
 //
 // Thread rule: unsafe, the device's lock. Ownership: a handle pushed belongs to the queue.
 
@@ -55,9 +55,7 @@ private:
             trace("vk_destroy_compute_pipeline", e.handle);
             gpu.vk.vkDestroyPipeline(gpu.device, (VkPipeline)e.handle, gpu.callbacks);
             break;
-        case Dying::buffer:
-            gpu.vk.vkDestroyBuffer(gpu.device, (VkBuffer)e.handle, gpu.callbacks);
-            break;
+        case Dying::buffer: gpu.vk.vkDestroyBuffer(gpu.device, (VkBuffer)e.handle, gpu.callbacks); break;
         }
     }
 

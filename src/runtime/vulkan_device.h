@@ -1,12 +1,13 @@
 // vulkan_device.h: everything the runtime keeps for one VkDevice, and how calls get at it.
 //
-// State is kept per VkDevice, ours or an application's: a replaced halide_vulkan_acquire_context hands over handles, and
-// the state is found by the device among them. What an application made is never destroyed here.
+// State is kept per VkDevice, ours or an application's: a replaced halide_vulkan_acquire_context hands over handles,
+// and the state is found by the device among them. What an application made is never destroyed here.
 //
 // Locks, in the order they are taken:
 //   1. the context: halide_vulkan_acquire_context .. release_context. It guards the queue. Taken only by calls that may
 //      submit, never nested, released exactly once per acquire, a failed one included.
-//   2. Device::lock: everything in Device. Short: no wait for the GPU, no large memcpy, no compilation happens under it.
+//   2. Device::lock: everything in Device. Short: no wait for the GPU, no large memcpy, no compilation happens under
+//   it.
 //   3. the handle table, the module table, the list of devices: leaves.
 // Waiting for the GPU happens under none of them: a waiter pins its slot and counts as a user of the device, and
 // device_release waits for the users to leave. So a call is written as a Session (locks 1 and 2), or several with waits
@@ -57,7 +58,7 @@ struct Device {
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
-    bool own;            // the VkDevice is of our making
+    bool own;               // the VkDevice is of our making
     Device *next;
 };
 
@@ -89,7 +90,8 @@ inline void destroy_state(Device *d) {
 
 // The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
 inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
-                            VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family, Failure &failure) {
+                            VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family,
+                            Failure &failure) {
     NumberOptions options;
     AllocConfig config;
     if (!read_number_options(options, failure) ||
@@ -186,10 +188,13 @@ inline Device *pin_device_of(uint64_t number, Handle *copy) {
     return d;
 }
 
-// What the submissions up to `target` took on the GPU, for the flush policy. Known only when the end was waited for; the
-// beginning is the submit, or the end before it: with the wake-up time a little too much, which errs on the safe side.
+// What the submissions up to `target` took on the GPU, for the flush policy. Known only when the end was waited for;
+// the beginning is the submit, or the end before it: with the wake-up time a little too much, which errs on the safe
+// side.
 inline void learn_time(Device &d, uint64_t target, bool waited) {
     Submissions &s = d.submissions;
+    // A CPU device has no watchdog, and takes as long as the rest of the machine leaves it.
+    if (d.gpu.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) return;
     const uint64_t now = now_ns(d.gpu.clock);
     if (waited && now && target > s.completed) {
         uint32_t commands = 0;
@@ -230,8 +235,10 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
         halide_mutex_lock(&d.lock);
         slot.pins--;
         d.waiters--;
-        if (blocked) d.waiting.blocked();
-        else d.waiting.finished_after(polls);
+        if (blocked)
+            d.waiting.blocked();
+        else
+            d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {
             learn_time(d, target, blocked || polls > 1);
             s.completed = max_of(s.completed, target);

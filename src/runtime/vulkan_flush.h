@@ -4,14 +4,14 @@
 // passed in, so a test can walk them through any history.
 //
 // FlushPolicy. A submit costs the GPU 8 to 13 us, a batched dispatch 2.3 (H200): batches pay. But a batch that is held
-// back while the GPU has nothing to do costs more than it saves. So: two submissions in flight, record on, since the batch
-// would only queue; fewer, submit, for one runs and the next must stand ready behind it. But a submit also costs the
-// caller 3 to 4 us, where recording a command costs about 1: a caller whose kernels are shorter than that would pay for a
-// submit per command and be slower for it. So while commands come faster than that, in a row of submissions without a
-// wait between them, the batch must grow (1, 1, 2, 4, 8, 16 commands) before it is submitted early: the GPU is then at most
-// 16 us behind. A command that comes after a longer gap is submitted with what is open: nobody knows when the next comes. The
-// limits below end a batch that grows long even so; a batch that stays open because the caller went quiet is the
-// flusher's (vulkan_flusher.h).
+// back while the GPU has nothing to do costs more than it saves. So: two submissions in flight, record on, since the
+// batch would only queue; fewer, submit, for one runs and the next must stand ready behind it. But a submit also costs
+// the caller 3 to 4 us, where recording a command costs about 1: a caller whose kernels are shorter than that would pay
+// for a submit per command and be slower for it. So while commands come faster than that, in a row of submissions
+// without a wait between them, the batch must grow (1, 1, 2, 4, 8, 16 commands) before it is submitted early: the GPU
+// is then at most 16 us behind. A command that comes after a longer gap is submitted with what is open: nobody knows
+// when the next comes. The limits below end a batch that grows long even so; a batch that stays open because the caller
+// went quiet is the flusher's (vulkan_flusher.h).
 //
 // WaitPolicy. After a submit, a blocking wait returns after 48 to 53 us where polling the fence returns after 15 to 17:
 // a short wait is worth a spin, a long one is not, and nobody says beforehand which it is. The budget is learnt from
@@ -34,8 +34,8 @@ enum class FlushMode : uint32_t { automatic, count, always };
 
 struct FlushOptions {
     FlushMode mode = FlushMode::automatic;
-    // At 64 dispatches of 2.3 us a submit of 8 to 13 us is 6 to 9 % of its batch, and the descriptor sets and scalars that
-    // 16 submissions keep for reuse stay small. (16, the least that is asked for, would leave it at 26 %.)
+    // At 64 dispatches of 2.3 us a submit of 8 to 13 us is 6 to 9 % of its batch, and the descriptor sets and scalars
+    // that 16 submissions keep for reuse stay small. (16, the least that is asked for, would leave it at 26 %.)
     uint32_t max_commands = 64;
     // A quarter of the 64 MiB of staging: one batch fills it while three others drain.
     uint64_t max_bytes = (uint64_t)16 << 20;
@@ -89,8 +89,8 @@ public:
 private:
     // One that runs and one that is ready when it ends.
     static constexpr uint32_t kKeepInFlight = 2;
-    // A submit of 3 to 4 us over 16 commands is 0.2 us for each. Measured on an H200 with a submit per launch: 5.3 us of the
-    // caller's time for each independent launch.
+    // A submit of 3 to 4 us over 16 commands is 0.2 us for each. Measured on an H200 with a submit per launch: 5.3 us
+    // of the caller's time for each independent launch.
     static constexpr uint32_t kMostEarly = 16;
     // About what a submit costs the caller: what comes later than that would not have been spared one.
     static constexpr uint64_t kShortGap_ns = 5000;

@@ -1,13 +1,14 @@
 // vulkan_flusher.h: nothing stays unsubmitted when the caller goes quiet.
 //
-// A batch is left open while the GPU has enough to run. If the caller then makes no further call, nobody would submit it:
-// the GPU would go idle with work at hand. So the first batch that is left open starts one thread. While commands keep
-// coming it only looks, five thousand times a second at most, whether they still do, under no lock: the callers submit.
-// When none came between two looks, and the GPU is down to one submission, it submits what is open. With nothing open it
-// sleeps until there is again. It never blocks in the driver, so a count of waits counts those of callers alone.
+// A batch is left open while the GPU has enough to run. If the caller then makes no further call, nobody would submit
+// it: the GPU would go idle with work at hand. So the first batch that is left open starts one thread. While commands
+// keep coming it only looks, five thousand times a second at most, whether they still do, under no lock: the callers
+// submit. When none came between two looks, and the GPU is down to one submission, it submits what is open. With
+// nothing open it sleeps until there is again. It never blocks in the driver, so a count of waits counts those of
+// callers alone.
 //
-// Only on our own context: an application's queue is ours between acquire and release alone, so its batches are submitted
-// before release. The thread is joined before the device goes; HL_VK_FLUSH_THREAD=0 does without.
+// Only on our own context: an application's queue is ours between acquire and release alone, so its batches are
+// submitted before release. The thread is joined before the device goes; HL_VK_FLUSH_THREAD=0 does without.
 //
 // Thread rule: arm and the loop hold the device's lock; stop is called with no lock held.
 
@@ -43,12 +44,13 @@ inline void flush_round(Device &d) {
     halide_mutex_lock(own_queue_lock());
     halide_mutex_lock(&d.lock);
     // A refusal is told by the next device_sync, and by whoever reads what was to be written.
-    if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2 && !s.submit(d.gpu, failure)) s.leave_unreported();
+    if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2 && !s.submit(d.gpu, failure))
+        s.leave_unreported();
     halide_mutex_unlock(own_queue_lock());
 }
 
-// Returns when no command was recorded for a while. Called with no lock held: a thread that came by for the lock now and
-// then would cost the callers more than it spares them (measured on an H200: 2 us for each launch).
+// Returns when no command was recorded for a while. Called with no lock held: a thread that came by for the lock now
+// and then would cost the callers more than it spares them (measured on an H200: 2 us for each launch).
 inline void wait_for_quiet(const Device &d) {
     uint32_t seen;
     do {

@@ -81,17 +81,18 @@ inline PFN_vkGetInstanceProcAddr find_loader(void *user_context) {
 inline bool load_global_functions(void *user_context, GlobalFunctions &vk, Failure &failure) {
     vk.vkGetInstanceProcAddr = find_loader(user_context);
     if (!vk.vkGetInstanceProcAddr) {
-        failure.because(kSymbolNotFound) << "Vulkan: no loader library found (asked for vkGetInstanceProcAddr in libvulkan.so.1 and its "
-                                            "other names; HL_VK_LOADER_LIB names another file)";
+        failure.because(kSymbolNotFound)
+            << "Vulkan: no loader library found (asked for vkGetInstanceProcAddr in libvulkan.so.1 and its "
+               "other names; HL_VK_LOADER_LIB names another file)";
         return false;
     }
     vk.vkEnumerateInstanceVersion =
         (PFN_vkEnumerateInstanceVersion)vk.vkGetInstanceProcAddr(nullptr, "vkEnumerateInstanceVersion");
-#define HV_GLOBAL(name)                                                                                 \
-    vk.name = (PFN_##name)vk.vkGetInstanceProcAddr(nullptr, #name);                                     \
-    if (!vk.name) {                                                                                     \
-        failure.because(kSymbolNotFound) << "Vulkan: the loader library does not offer " #name;         \
-        return false;                                                                                   \
+#define HV_GLOBAL(name)                                                                                                \
+    vk.name = (PFN_##name)vk.vkGetInstanceProcAddr(nullptr, #name);                                                    \
+    if (!vk.name) {                                                                                                    \
+        failure.because(kSymbolNotFound) << "Vulkan: the loader library does not offer " #name;                        \
+        return false;                                                                                                  \
     }
 #include "vulkan_api.def"
     return true;
@@ -99,23 +100,24 @@ inline bool load_global_functions(void *user_context, GlobalFunctions &vk, Failu
 
 inline bool load_instance_functions(PFN_vkGetInstanceProcAddr find, VkInstance instance, InstanceFunctions &vk,
                                     Failure &failure) {
-#define HV_INSTANCE(name)                                                                       \
-    vk.name = (PFN_##name)find(instance, #name);                                                \
-    if (!vk.name) {                                                                             \
-        failure.because(kSymbolNotFound) << "Vulkan: the instance does not offer " #name;       \
-        return false;                                                                           \
+#define HV_INSTANCE(name)                                                                                              \
+    vk.name = (PFN_##name)find(instance, #name);                                                                       \
+    if (!vk.name) {                                                                                                    \
+        failure.because(kSymbolNotFound) << "Vulkan: the instance does not offer " #name;                              \
+        return false;                                                                                                  \
     }
 #define HV_INSTANCE_OPTIONAL(name) vk.name = (PFN_##name)find(instance, #name);
 #include "vulkan_api.def"
     return true;
 }
 
-inline bool load_device_functions(PFN_vkGetDeviceProcAddr find, VkDevice device, DeviceFunctions &vk, Failure &failure) {
-#define HV_DEVICE(name)                                                                       \
-    vk.name = (PFN_##name)find(device, #name);                                                \
-    if (!vk.name) {                                                                           \
-        failure.because(kSymbolNotFound) << "Vulkan: the device does not offer " #name;       \
-        return false;                                                                         \
+inline bool load_device_functions(PFN_vkGetDeviceProcAddr find, VkDevice device, DeviceFunctions &vk,
+                                  Failure &failure) {
+#define HV_DEVICE(name)                                                                                                \
+    vk.name = (PFN_##name)find(device, #name);                                                                         \
+    if (!vk.name) {                                                                                                    \
+        failure.because(kSymbolNotFound) << "Vulkan: the device does not offer " #name;                                \
+        return false;                                                                                                  \
     }
 #define HV_DEVICE_OPTIONAL(name) vk.name = (PFN_##name)find(device, #name);
 #include "vulkan_api.def"
@@ -125,9 +127,8 @@ inline bool load_device_functions(PFN_vkGetDeviceProcAddr find, VkDevice device,
 // The specification's name of a result, for messages.
 inline const char *result_name(VkResult result) {
     switch (result) {
-#define HV_RESULT(name) \
-    case name:          \
-        return #name;
+#define HV_RESULT(name)                                                                                                \
+    case name: return #name;
         HV_RESULT(VK_SUCCESS)
         HV_RESULT(VK_NOT_READY)
         HV_RESULT(VK_TIMEOUT)
@@ -149,8 +150,7 @@ inline const char *result_name(VkResult result) {
         HV_RESULT(VK_ERROR_FRAGMENTATION)
         HV_RESULT(VK_ERROR_INVALID_SHADER_NV)
 #undef HV_RESULT
-    default:
-        return "an unlisted VkResult";
+    default: return "an unlisted VkResult";
     }
 }
 
@@ -160,7 +160,8 @@ inline bool is_out_of_memory(VkResult result) {
 }
 
 // Begins the message of a failed Vulkan call: "Vulkan: vkCreateBuffer failed with VK_ERROR_... (-1)".
-HALIDE_VULKAN_COLD inline Text call_failed(Failure &failure, const char *call, VkResult result, int code = kGenericError) {
+HALIDE_VULKAN_COLD inline Text call_failed(Failure &failure, const char *call, VkResult result,
+                                           int code = kGenericError) {
     Text text = failure.because(is_out_of_memory(result) ? (int)kOutOfMemory : code);
     text << "Vulkan: " << call << " failed with " << result_name(result) << " (" << (int32_t)result << ")";
     return text;

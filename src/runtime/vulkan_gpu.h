@@ -1,7 +1,7 @@
 // vulkan_gpu.h: one VkDevice and its queue as everything below uses it, and buffers with memory of their own.
 //
-// The latch: VK_ERROR_DEVICE_LOST ends a device. The first cause is kept with the call that met it, and every later call
-// returns it without asking the driver again, until device_release.
+// The latch: VK_ERROR_DEVICE_LOST ends a device. The first cause is kept with the call that met it, and every later
+// call returns it without asking the driver again, until device_release.
 //
 // Thread rule: the owner's lock (vulkan_device.h) guards everything but the tables and limits, which never change.
 
@@ -13,8 +13,8 @@
 namespace halide_vulkan {
 namespace {
 
-// The debug flavour says what is made and destroyed; Halide's object lifetime tests count these lines. One of the counted
-// words per line, and none of them anywhere else.
+// The debug flavour says what is made and destroyed; Halide's object lifetime tests count these lines. One of the
+// counted words per line, and none of them anywhere else.
 #ifdef DEBUG_RUNTIME
 inline void trace(const char *what, uint64_t value = 0) {
     char line[256];
@@ -29,10 +29,13 @@ inline void trace(const char *, uint64_t = 0) {}
 
 // A non-dispatchable handle as a number: a pointer on 64-bit targets, already a number on 32-bit ones.
 template<typename H>
-inline uint64_t handle_number(H handle) { return (uint64_t)handle; }
+inline uint64_t handle_number(H handle) {
+    return (uint64_t)handle;
+}
 
-// A clock that only goes forward, for policies; 0 where there is none. Halide's own reads the wall clock through a system
-// call; this one is some 20 ns on Linux. Elsewhere clock 1 is another clock or none, and the policies do without.
+// A clock that only goes forward, for policies; 0 where there is none. Halide's own reads the wall clock through a
+// system call; this one is some 20 ns on Linux. Elsewhere clock 1 is another clock or none, and the policies do
+// without.
 typedef int (*ClockGetTime)(int clock, long *seconds_and_nanoseconds);
 inline ClockGetTime find_clock() {
 #ifdef WINDOWS
@@ -69,10 +72,12 @@ struct Gpu {
 };
 
 // Reports a failed call, and latches the loss of the device.
-HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result, int code = kGenericError) {
+HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result,
+                                          int code = kGenericError) {
     if (result == VK_ERROR_DEVICE_LOST && !gpu.lost) {
         gpu.lost = true;
-        Text(gpu.lost_message, sizeof(gpu.lost_message)) << "the device was lost in " << call << "; halide_device_release starts afresh";
+        Text(gpu.lost_message, sizeof(gpu.lost_message))
+            << "the device was lost in " << call << "; halide_device_release starts afresh";
     }
     return call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
 }
@@ -208,8 +213,8 @@ inline bool spinning_pays(const Gpu &gpu, uint32_t cores) {
     return gpu.options.spin && gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
 }
 
-// Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores are
-// not known, none.
+// Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores
+// are not known, none.
 inline uint32_t copy_threads(const Gpu &gpu, uint32_t cores) {
     return gpu.options.copy_threads ? gpu.options.copy_threads : min_of(7u, cores / 2);
 }

@@ -21,7 +21,7 @@ namespace {
 struct Device;
 
 struct Handle {
-    Device *device;  // null: orphaned by device_release
+    Device *device;   // null: orphaned by device_release
     uint64_t origin;  // bytes from the region's start to the element of minimal coordinates
     uint64_t bytes;   // of the region
     uint32_t region;
@@ -34,9 +34,10 @@ struct Handle {
 class Handles {
 public:
     // 0 when host memory is out.
-    // `releasing` is the device's flag: device_release sets it, then orphans all handles. A handle made after that is an
-    // orphan from the start.
-    uint64_t make(Device *device, const uint32_t *releasing, uint32_t region, uint64_t bytes, uint64_t origin, bool wrapped) {
+    // `releasing` is the device's flag: device_release sets it, then orphans all handles. A handle made after that is
+    // an orphan from the start.
+    uint64_t make(Device *device, const uint32_t *releasing, uint32_t region, uint64_t bytes, uint64_t origin,
+                  bool wrapped) {
         halide_mutex_lock(&lock);
         uint32_t index = unused;
         if (index != 0) {
@@ -64,7 +65,8 @@ public:
     // The live entry of this number, orphaned ones included; null when the number is stale or was never ours.
     Handle *find(uint64_t number) {
         const uint32_t index = (uint32_t)number;
-        if ((number & kTagMask) != kTag || index == 0 || index > __atomic_load_n(&count, __ATOMIC_ACQUIRE)) return nullptr;
+        if ((number & kTagMask) != kTag || index == 0 || index > __atomic_load_n(&count, __ATOMIC_ACQUIRE))
+            return nullptr;
         Handle *h = at(index);
         return h->live && h->generation == ((uint32_t)(number >> 32) & kGenerationMask) ? h : nullptr;
     }

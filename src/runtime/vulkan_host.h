@@ -1,5 +1,5 @@
-// vulkan_host.h: what this runtime takes from Halide's runtime beyond the public header, and the exported names that its
-// own headers call.
+// vulkan_host.h: what this runtime takes from Halide's runtime beyond the public header, and the exported names that
+// its own headers call.
 //
 // Hooks are called by their exported names everywhere, never through a private copy: an AOT program may replace any of
 // them. halide_device_interface_impl_t is the table that Halide's wrappers call; the public header only names it.

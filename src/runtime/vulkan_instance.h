@@ -23,7 +23,8 @@ struct Instance {
     uint32_t api_version;  // what was asked for: the newest we know that the loader knows too
 };
 
-VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFlagBitsEXT,
+                                                   VkDebugUtilsMessageTypeFlagsEXT,
                                                    const VkDebugUtilsMessengerCallbackDataEXT *data, void *) {
     char line[1024];
     Text(line, sizeof(line)) << "Vulkan: " << (data && data->pMessage ? data->pMessage : "(no message)") << "\n";
@@ -94,8 +95,8 @@ inline bool check_layers(Instance &in, const NameList &wanted, Failure &failure)
         if (offered.empty()) good = false;
         if (good) continue;
         Text text = failure.because(kGenericError);
-        text << "Vulkan: layer '" << wanted.names[i] << "' (HL_VK_LAYERS, VK_INSTANCE_LAYERS) is not installed; " << (uint64_t)offered.size()
-             << " are:";
+        text << "Vulkan: layer '" << wanted.names[i] << "' (HL_VK_LAYERS, VK_INSTANCE_LAYERS) is not installed; "
+             << (uint64_t)offered.size() << " are:";
         for (const VkLayerProperties &layer : offered) text << " " << layer.layerName;
     }
     offered.release();
@@ -110,7 +111,8 @@ inline void destroy_instance(Instance &in, const VkAllocationCallbacks *callback
     in.messenger = VK_NULL_HANDLE;
 }
 
-inline bool create_instance(void *user_context, const VkAllocationCallbacks *callbacks, Instance &in, Failure &failure) {
+inline bool create_instance(void *user_context, const VkAllocationCallbacks *callbacks, Instance &in,
+                            Failure &failure) {
     if (!load_global_functions(user_context, in.global, failure)) return false;
 
     NameList layers, wanted_extensions;
@@ -129,12 +131,16 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     }
     uint32_t loader_version = VK_API_VERSION_1_0;
     if (in.global.vkEnumerateInstanceVersion) in.global.vkEnumerateInstanceVersion(&loader_version);
-    in.api_version = loader_version < VK_API_VERSION_1_1 ? VK_API_VERSION_1_0 : min_of<uint32_t>(VK_API_VERSION_1_3, VK_MAKE_API_VERSION(0, 1, VK_API_VERSION_MINOR(loader_version), 0));
+    in.api_version =
+        loader_version < VK_API_VERSION_1_1
+            ? VK_API_VERSION_1_0
+            : min_of<uint32_t>(VK_API_VERSION_1_3, VK_MAKE_API_VERSION(0, 1, VK_API_VERSION_MINOR(loader_version), 0));
 
     const char *extensions[36];
     uint32_t extension_count = 0;
     VkInstanceCreateFlags flags = 0;
-    if (in.api_version < VK_API_VERSION_1_1 && has_extension(offered, VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME)) {
+    if (in.api_version < VK_API_VERSION_1_1 &&
+        has_extension(offered, VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME)) {
         extensions[extension_count++] = VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME;
     }
     if (has_extension(offered, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) {
@@ -149,7 +155,8 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     debug_utils = debug_utils && has_extension(offered, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
     if (debug_utils) extensions[extension_count++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
     for (uint32_t i = 0; i < wanted_extensions.count; i++) {
-        if (has_extension(offered, wanted_extensions.names[i])) extensions[extension_count++] = wanted_extensions.names[i];
+        if (has_extension(offered, wanted_extensions.names[i]))
+            extensions[extension_count++] = wanted_extensions.names[i];
     }
     offered.release();
 
@@ -174,7 +181,8 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
         return false;
     }
     if (!load_instance_functions(in.global.vkGetInstanceProcAddr, in.instance, in.vk, failure)) {
-        PFN_vkDestroyInstance destroy = (PFN_vkDestroyInstance)in.global.vkGetInstanceProcAddr(in.instance, "vkDestroyInstance");
+        PFN_vkDestroyInstance destroy =
+            (PFN_vkDestroyInstance)in.global.vkGetInstanceProcAddr(in.instance, "vkDestroyInstance");
         if (destroy) destroy(in.instance, callbacks);
         in.instance = nullptr;
         return false;
@@ -184,7 +192,8 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
         messenger.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT;
         messenger.messageSeverity =
             VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
-        messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT |
+        messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT |
+                                VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT |
                                 VK_DEBUG_UTILS_MESSAGE_TYPE_PERFORMANCE_BIT_EXT;
         messenger.pfnUserCallback = print_debug_message;
         // Not worth failing for: without it, messages are lost and nothing else.
@@ -216,7 +225,8 @@ inline VkPhysicalDevice choose_device(void *user_context, Instance &in, DeviceOf
     if (result != VK_SUCCESS) {
         call_failed(failure, "vkEnumeratePhysicalDevices", result);
     } else if (!offers.resize(devices.size())) {
-        failure.because(kOutOfMemory) << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size() << " devices";
+        failure.because(kOutOfMemory) << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size()
+                                      << " devices";
     } else {
         for (size_t i = 0; i < devices.size(); i++) describe_device(in.vk, devices[i], offers[i]);
         const uint32_t index = pick_device(offers.data(), (uint32_t)offers.size(), wish, wish_text, failure);
@@ -255,8 +265,9 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
         call_failed(failure, "vkEnumerateDeviceExtensionProperties", result);
         return false;
     }
-    PFN_vkGetPhysicalDeviceFeatures2 ask = in.api_version >= VK_API_VERSION_1_1 && device_version >= VK_API_VERSION_1_1 ? in.vk.vkGetPhysicalDeviceFeatures2
-                                                                                                                       : nullptr;
+    PFN_vkGetPhysicalDeviceFeatures2 ask = in.api_version >= VK_API_VERSION_1_1 && device_version >= VK_API_VERSION_1_1
+                                               ? in.vk.vkGetPhysicalDeviceFeatures2
+                                               : nullptr;
     if (!ask) ask = in.vk.vkGetPhysicalDeviceFeatures2KHR;
     chain.chained = ask != nullptr;
     chain.features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
@@ -287,7 +298,8 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
     } else {
         in.vk.vkGetPhysicalDeviceFeatures(device, &chain.features.features);
     }
-    if (has_extension(offered, "VK_KHR_portability_subset")) chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
+    if (has_extension(offered, "VK_KHR_portability_subset"))
+        chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
     chain.features.features.robustBufferAccess = VK_FALSE;
     offered.release();
     return true;

@@ -28,8 +28,8 @@ struct VariantKey {
     bool relocated;
 
     bool operator==(const VariantKey &o) const {
-        return local_size[0] == o.local_size[0] && local_size[1] == o.local_size[1] && local_size[2] == o.local_size[2] &&
-               shared_elements == o.shared_elements && relocated == o.relocated;
+        return local_size[0] == o.local_size[0] && local_size[1] == o.local_size[1] &&
+               local_size[2] == o.local_size[2] && shared_elements == o.shared_elements && relocated == o.relocated;
     }
 };
 
@@ -82,13 +82,15 @@ public:
         for (uint32_t i = 0; i < compiled->count; i++) {
             if (same_text(compiled->kernels[i].code->name, entry)) return &compiled->kernels[i];
         }
-        failure.because(kInternalError) << "Vulkan: kernel '" << entry << "' is not among the " << compiled->count << " of its module";
+        failure.because(kInternalError) << "Vulkan: kernel '" << entry << "' is not among the " << compiled->count
+                                        << " of its module";
         return nullptr;
     }
 
     // Adds a compiled pipeline; it is owned here from now on. Another thread may have been faster: then ours dies.
     // `epoch`: the open one, so that a pipeline just made is not the first to go.
-    Variant *add(Gpu &gpu, Deferred &deferred, Kernel &kernel, const VariantKey &key, VkPipeline pipeline, uint64_t epoch) {
+    Variant *add(Gpu &gpu, Deferred &deferred, Kernel &kernel, const VariantKey &key, VkPipeline pipeline,
+                 uint64_t epoch) {
         if (Variant *there = kernel.find(key)) {
             destroy_pipeline(gpu, pipeline);
             return there;
@@ -139,7 +141,8 @@ private:
 
     static void destroy_kernels(Gpu &gpu, CompiledModule &m) {
         for (uint32_t i = 0; i < m.count; i++) {
-            for (uint32_t v = 0; v < m.kernels[i].variant_count; v++) destroy_pipeline(gpu, m.kernels[i].variants[v].pipeline);
+            for (uint32_t v = 0; v < m.kernels[i].variant_count; v++)
+                destroy_pipeline(gpu, m.kernels[i].variants[v].pipeline);
         }
         host_free(m.kernels);
         m.kernels = nullptr;
@@ -207,8 +210,8 @@ private:
     }
 };
 
-// Compiles one variant. Called without a lock: reads the kernel's content, which does not change while the pipeline that
-// launches it runs. The pipeline belongs to the caller.
+// Compiles one variant. Called without a lock: reads the kernel's content, which does not change while the pipeline
+// that launches it runs. The pipeline belongs to the caller.
 inline VkPipeline compile_variant(Gpu &gpu, VkPipelineCache cache, const Kernel &kernel, const VariantKey &key,
                                   Failure &failure) {
     const BlobKernel &code = *kernel.code;
@@ -256,8 +259,8 @@ inline VkPipeline compile_variant(Gpu &gpu, VkPipelineCache cache, const Kernel 
     gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
     if (result != VK_SUCCESS) {
         call_failed(failure, "vkCreateComputePipelines", result)
-            << " for kernel '" << code.name << "' with a workgroup of " << key.local_size[0] << " x " << key.local_size[1] << " x "
-            << key.local_size[2];
+            << " for kernel '" << code.name << "' with a workgroup of " << key.local_size[0] << " x "
+            << key.local_size[1] << " x " << key.local_size[2];
         return VK_NULL_HANDLE;
     }
     trace("vk_create_compute_pipeline", handle_number(pipeline));

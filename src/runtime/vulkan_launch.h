@@ -1,8 +1,8 @@
 // vulkan_launch.h: the way of a launch.
 //
-// run -> session with an open batch -> kernel and its variant -> scalars into the slot's arena -> a descriptor set of the
-// kernel's shape, kept by the slot -> a barrier if the batch conflicts -> dispatch -> flush policy. Once warm, nothing is
-// created, allocated, mapped or waited for on this way.
+// run -> session with an open batch -> kernel and its variant -> scalars into the slot's arena -> a descriptor set of
+// the kernel's shape, kept by the slot -> a barrier if the batch conflicts -> dispatch -> flush policy. Once warm,
+// nothing is created, allocated, mapped or waited for on this way.
 //
 // Scalars and descriptors belong to the submission, so a second launch of a kernel never changes what the first one
 // reads. A launch that finds its batch full submits it and starts over in the next slot.
@@ -31,6 +31,20 @@ struct LaunchRequest {
     uint32_t buffers, scalars;  // how many of each
 };
 
+// Buffers come first, then scalars; an entry of size 0 ends the list.
+inline bool count_arguments(LaunchRequest &request, const int8_t *is_buffer, Failure &failure) {
+    uint32_t n = 0;
+    for (; request.sizes[n] != 0; n++) {
+        if (is_buffer[n] && request.scalars) {
+            failure.because(kInternalError)
+                << "Vulkan: kernel '" << request.entry << "': argument " << n << " is a buffer behind a scalar";
+            return false;
+        }
+        (is_buffer[n] ? request.buffers : request.scalars)++;
+    }
+    return true;
+}
+
 class Launch {
 public:
     Launch(void *user_context, const LaunchRequest &request, Failure &failure)
@@ -41,12 +55,9 @@ public:
             Session session(user_context, failure);
             if (!session.begin(Need::batch)) return false;
             switch (attempt(session)) {
-            case Outcome::done:
-                return true;
-            case Outcome::again:
-                break;
-            case Outcome::failed:
-                return false;
+            case Outcome::done: return true;
+            case Outcome::again: break;
+            case Outcome::failed: return false;
             }
         }
         return false;
@@ -95,7 +106,8 @@ inline bool Launch::check_arguments(const Gpu &gpu) {
     }
     has_index_members = request.buffers > 0 && members.size() == (size_t)request.scalars + request.buffers;
     if (!has_index_members && members.size() != request.scalars) {
-        failed(kInternalError) << request.scalars << " scalars were given for a uniform block of " << (uint64_t)members.size() << " members";
+        failed(kInternalError) << request.scalars << " scalars were given for a uniform block of "
+                               << (uint64_t)members.size() << " members";
         return false;
     }
     if ((code.uniform_buffers != 0) != !members.empty()) {
@@ -126,15 +138,17 @@ inline bool Launch::check_limits(const Gpu &gpu) {
     uint64_t threads = 1;
     for (int i = 0; i < 3; i++) {
         if (request.threads[i] == 0 || request.threads[i] > l.maxComputeWorkGroupSize[i]) {
-            failed(kDeviceRunFailed) << "a workgroup of " << request.threads[0] << " x " << request.threads[1] << " x " << request.threads[2]
-                                     << " threads was asked for; the limit in dimension " << i << " is " << l.maxComputeWorkGroupSize[i];
+            failed(kDeviceRunFailed) << "a workgroup of " << request.threads[0] << " x " << request.threads[1] << " x "
+                                     << request.threads[2] << " threads was asked for; the limit in dimension " << i
+                                     << " is " << l.maxComputeWorkGroupSize[i];
             return false;
         }
         threads *= request.threads[i];
     }
     if (threads > l.maxComputeWorkGroupInvocations) {
-        failed(kDeviceRunFailed) << "a workgroup of " << request.threads[0] << " x " << request.threads[1] << " x " << request.threads[2] << " = "
-                                 << threads << " threads was asked for; the limit is " << l.maxComputeWorkGroupInvocations;
+        failed(kDeviceRunFailed) << "a workgroup of " << request.threads[0] << " x " << request.threads[1] << " x "
+                                 << request.threads[2] << " = " << threads << " threads was asked for; the limit is "
+                                 << l.maxComputeWorkGroupInvocations;
         return false;
     }
     if (request.shared_bytes > l.maxComputeSharedMemorySize) {
@@ -155,13 +169,16 @@ inline bool Launch::make_key(VariantKey &key) {
     const BlobShared *dynamic = nullptr;
     for (uint32_t i = 0; i < code.shared_count; i++) {
         const BlobShared &s = kernel->module->blob.shared[code.shared_begin + i];
-        if (s.constant_id == 0) fixed += (uint64_t)s.element_bytes * s.elements;
-        else dynamic = &s;
+        if (s.constant_id == 0)
+            fixed += (uint64_t)s.element_bytes * s.elements;
+        else
+            dynamic = &s;
     }
     if (!dynamic) return true;
     // The launch gives the total; what is not fixed belongs to the one dynamic allocation.
     if (request.shared_bytes < fixed || dynamic->element_bytes == 0) {
-        failed(kInternalError) << request.shared_bytes << " bytes of shared memory were given, its fixed allocations alone take " << fixed;
+        failed(kInternalError) << request.shared_bytes
+                               << " bytes of shared memory were given, its fixed allocations alone take " << fixed;
         return false;
     }
     key.shared_elements = max_of(1u, (request.shared_bytes - (uint32_t)fixed) / dynamic->element_bytes);
@@ -183,7 +200,8 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     const Handle *h = handles.find(buf->device);
     if (!h || h->device != &d) {
         failed(kNoDevice) << "buffer argument " << index
-                          << (h && h->device ? " belongs to another Vulkan device" : " was freed, or its device was released");
+                          << (h && h->device ? " belongs to another Vulkan device"
+                                             : " was freed, or its device was released");
         return false;
     }
     StridedView view;
@@ -196,8 +214,8 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     Region &region = d.memory.region(h->region);
     const uint64_t minimal = (uint64_t)-lowest;
     if (h->origin < minimal || h->origin - minimal + bytes > region.size) {
-        failed(kDeviceRunFailed) << "buffer argument " << index << " spans " << bytes << " bytes from byte " << (int64_t)(h->origin - minimal)
-                                 << " of an allocation of " << region.size;
+        failed(kDeviceRunFailed) << "buffer argument " << index << " spans " << bytes << " bytes from byte "
+                                 << (int64_t)(h->origin - minimal) << " of an allocation of " << region.size;
         return false;
     }
     const uint32_t binding = kernel->code->uniform_buffers + index;
@@ -220,7 +238,8 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
         return true;
     }
     if (info.buffers[out.place].read && d.memory.is_lost(region, d.submissions)) {
-        failed(kDeviceRunFailed) << "the contents of buffer argument " << index << " were lost: " << d.submissions.lost_cause();
+        failed(kDeviceRunFailed) << "the contents of buffer argument " << index
+                                 << " were lost: " << d.submissions.lost_cause();
         return false;
     }
     BindingRequest r;
@@ -251,8 +270,10 @@ inline bool Launch::check_aliases(Device &d, const LaunchScratch &scratch) {
             const BoundArgument &b = scratch.arguments[k];
             if (k == i || d.memory.region(a.region).memory != d.memory.region(b.region).memory) continue;
             if (a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes || !(a.written || b.written)) continue;
-            failed(kDeviceRunFailed) << "buffer argument " << i << " begins at byte " << a.begin << ", which this kernel can only reach through a copy (descriptors "
-                                     << "begin at multiples of " << (uint64_t)d.gpu.limits().minStorageBufferOffsetAlignment << "), and argument "
+            failed(kDeviceRunFailed) << "buffer argument " << i << " begins at byte " << a.begin
+                                     << ", which this kernel can only reach through a copy (descriptors "
+                                     << "begin at multiples of "
+                                     << (uint64_t)d.gpu.limits().minStorageBufferOffsetAlignment << "), and argument "
                                      << k << " overlaps it";
             return false;
         }
@@ -313,7 +334,8 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     LaunchScratch &scratch = d.scratch;
     kernel = d.kernels.find(request.module, request.entry, failure);
     if (!kernel || !check_arguments(d.gpu) || !check_limits(d.gpu)) return Outcome::failed;
-    if (!kernel->shape) kernel->shape = d.shapes.find(d.gpu, kernel->code->uniform_buffers, kernel->code->storage_buffers, failure);
+    if (!kernel->shape)
+        kernel->shape = d.shapes.find(d.gpu, kernel->code->uniform_buffers, kernel->code->storage_buffers, failure);
     VariantKey key;
     if (!kernel->shape || !make_key(key)) return Outcome::failed;
     if (!scratch.reserve(request.buffers)) {
@@ -328,11 +350,14 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (key.relocated && !(kernel->info->relocatable && kernel->shape->push_bytes > 0)) {
         const bool too_many = over_limit(d.gpu);
         const char *why = kernel->info->why_not ? kernel->info->why_not : "too many buffers for push constants";
-        if (!too_many) failed(kDeviceRunFailed) << "an argument has negative strides, and its indices cannot be moved: " << why;
+        if (!too_many)
+            failed(kDeviceRunFailed) << "an argument has negative strides, and its indices cannot be moved: " << why;
         if (!too_many) return Outcome::failed;
         failed(kDeviceRunFailed) << request.blocks[0] << " x " << request.blocks[1] << " x " << request.blocks[2]
-                                 << " groups were asked for; the device's limits are " << d.gpu.limits().maxComputeWorkGroupCount[0] << " x "
-                                 << d.gpu.limits().maxComputeWorkGroupCount[1] << " x " << d.gpu.limits().maxComputeWorkGroupCount[2]
+                                 << " groups were asked for; the device's limits are "
+                                 << d.gpu.limits().maxComputeWorkGroupCount[0] << " x "
+                                 << d.gpu.limits().maxComputeWorkGroupCount[1] << " x "
+                                 << d.gpu.limits().maxComputeWorkGroupCount[2]
                                  << ", and the grid cannot be cut: " << why;
         return Outcome::failed;
     }
@@ -342,7 +367,8 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     uint64_t uniform_offset = 0;
     uint8_t *uniforms = nullptr;
     VkDescriptorSet set = kernel->shape->next_set(d.submissions);
-    if (set && uniform_bytes) uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
+    if (set && uniform_bytes)
+        uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
     if (!set || (uniform_bytes && !uniforms)) return session.submit() ? Outcome::again : Outcome::failed;
     const Outcome bounced = allocate_bounces(session, scratch);
     if (bounced != Outcome::done) return bounced;
@@ -378,13 +404,15 @@ inline void Launch::copy_bounces(Device &d, const LaunchScratch &scratch, bool b
         s.order(d.gpu, accesses, 2);
         VkBufferCopy copy = {a.begin, there, a.bytes};
         if (back) copy = {there, a.begin, a.bytes};
-        d.gpu.vk.vkCmdCopyBuffer(s.commands(), back ? bounce.buffer : region.buffer, back ? region.buffer : bounce.buffer, 1, &copy);
+        d.gpu.vk.vkCmdCopyBuffer(s.commands(), back ? bounce.buffer : region.buffer,
+                                 back ? region.buffer : bounce.buffer, 1, &copy);
         d.memory.touch(region, d.submissions, back);
         d.memory.touch(bounce, d.submissions, !back);
     }
 }
 
-inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, VkDescriptorSet set, uint64_t uniform_offset) {
+inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, VkDescriptorSet set,
+                           uint64_t uniform_offset) {
     Submissions &s = d.submissions;
     const DeviceFunctions &vk = d.gpu.vk;
     const uint64_t epoch = s.open_epoch();
@@ -424,13 +452,13 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
     }
     if (count) vk.vkUpdateDescriptorSets(d.gpu.device, count, writes, 0, nullptr);
     vk.vkCmdBindPipeline(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, variant.pipeline);
-    vk.vkCmdBindDescriptorSets(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, kernel->shape->layout, 0, 1, &set, 0, nullptr);
+    vk.vkCmdBindDescriptorSets(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, kernel->shape->layout, 0, 1, &set, 0,
+                               nullptr);
     variant.last_use = epoch;
     dispatch(d, scratch, variant.key.relocated);
 }
 
-// One dispatch, or for a grid over the device's limits as many as it takes: their order does not matter, so there is no
-// barrier between them.
+// One dispatch, or for a grid over the device's limits as many as it takes.
 inline void Launch::dispatch(Device &d, LaunchScratch &scratch, bool relocated) {
     const DeviceFunctions &vk = d.gpu.vk;
     const VkCommandBuffer commands = d.submissions.commands();
@@ -448,13 +476,19 @@ inline void Launch::dispatch(Device &d, LaunchScratch &scratch, bool relocated) 
                           scratch.push.data());
     const uint32_t *limit = d.gpu.limits().maxComputeWorkGroupCount;
     uint32_t base[3], n[3];
+    bool first = true;
     for (base[2] = 0; base[2] < blocks[2]; base[2] += n[2]) {
         n[2] = min_of(limit[2], blocks[2] - base[2]);
         for (base[1] = 0; base[1] < blocks[1]; base[1] += n[1]) {
             n[1] = min_of(limit[1], blocks[1] - base[1]);
             for (base[0] = 0; base[0] < blocks[0]; base[0] += n[0]) {
                 n[0] = min_of(limit[0], blocks[0] - base[0]);
-                vk.vkCmdPushConstants(commands, kernel->shape->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(base), base);
+                vk.vkCmdPushConstants(commands, kernel->shape->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(base),
+                                      base);
+                // Groups of one launch do not depend on each other, but one buffer may be both input and output: two
+                // pieces may then touch the same descriptor ranges, which only a barrier makes orderly.
+                if (!first) d.submissions.record_barrier(d.gpu);
+                first = false;
                 vk.vkCmdDispatch(commands, n[0], n[1], n[2]);
             }
         }

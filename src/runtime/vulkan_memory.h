@@ -5,12 +5,12 @@
 // again at once: later work is ordered behind earlier work by the queue and the hazard tracker. Only the CPU must wait:
 // it may touch a region directly when last_use <= completed.
 //
-// Blocks grow with use (16 MiB, doubling to 256 MiB): an allocation of 64 MiB costs 1.5 ms on an H200, a region nothing.
-// A request over half a block gets one of its own size. Blocks that hold no region are kept for the next request until
-// halide_vulkan_release_unused_device_allocations, a shortage, or a free while reuse is off.
+// Blocks grow with use (16 MiB, doubling to 256 MiB): an allocation of 64 MiB costs 1.5 ms on an H200, a region
+// nothing. A request over half a block gets one of its own size. Blocks that hold no region are kept for the next
+// request until halide_vulkan_release_unused_device_allocations, a shortage, or a free while reuse is off.
 //
-// Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region may
-// also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
+// Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region
+// may also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
 //
 // Every allocation obeys HL_VK_ALLOC_CONFIG, and an error names what was asked and the limit that refused it.
 //
@@ -38,18 +38,18 @@ struct Block {
 };
 
 struct Region {
-    VkBuffer buffer;   // the block's, or the application's
-    VkBuffer alias;    // a buffer over this region alone, for the application; null until asked for
-    uint64_t offset;   // in it, bytes
-    uint64_t size;     // usable bytes, a multiple of the alignment unless wrapped
-    uint64_t wanted;   // bytes that were asked for
-    uint64_t last_write;  // epoch of the newest submission that writes it; see Submissions::was_lost
-    uint64_t last_use;    // wrapped regions only: others have it in Ranges
-    bool lost;            // a write was lost, and only parts were written since
+    VkBuffer buffer;       // the block's, or the application's
+    VkBuffer alias;        // a buffer over this region alone, for the application; null until asked for
+    uint64_t offset;       // in it, bytes
+    uint64_t size;         // usable bytes, a multiple of the alignment unless wrapped
+    uint64_t wanted;       // bytes that were asked for
+    uint64_t last_write;   // epoch of the newest submission that writes it; see Submissions::was_lost
+    uint64_t last_use;     // wrapped regions only: others have it in Ranges
+    bool lost;             // a write was lost, and only parts were written since
     uint32_t cpu_writers;  // direct uploads under way
-    uint32_t memory;   // names the memory to the hazard tracker: regions of one block share it
-    uint32_t range;    // Ranges::kNone when wrapped
-    uint32_t references;  // 0: this record is unused
+    uint32_t memory;       // names the memory to the hazard tracker: regions of one block share it
+    uint32_t range;        // Ranges::kNone when wrapped
+    uint32_t references;   // 0: this record is unused
     uint32_t next_unused;
 };
 
@@ -77,21 +77,28 @@ public:
     }
 
     Region &region(uint32_t id) { return regions[id]; }
-    uint64_t last_use(const Region &r) const { return r.range == Ranges::kNone ? r.last_use : ranges.last_use(r.range); }
+    uint64_t last_use(const Region &r) const {
+        return r.range == Ranges::kNone ? r.last_use : ranges.last_use(r.range);
+    }
     // A command of the open batch uses the region. A write may cover only a part, so contents that were lost stay lost.
     void touch(Region &r, const Submissions &submissions, bool write) {
         const uint64_t epoch = submissions.open_epoch();
         if (write) r.lost = is_lost(r, submissions);
-        if (r.range == Ranges::kNone) r.last_use = max_of(r.last_use, epoch);
-        else ranges.touch(r.range, epoch);
+        if (r.range == Ranges::kNone)
+            r.last_use = max_of(r.last_use, epoch);
+        else
+            ranges.touch(r.range, epoch);
         if (write) r.last_write = epoch;
     }
-    bool is_lost(const Region &r, const Submissions &submissions) const { return r.lost || submissions.was_lost(r.last_write); }
+    bool is_lost(const Region &r, const Submissions &submissions) const {
+        return r.lost || submissions.was_lost(r.last_write);
+    }
     void repaired(Region &r) { r.lost = false; }
 
     // Where the CPU sees the region's bytes; null when it cannot.
     uint8_t *mapped(const Region &r) const {
-        if (r.range == Ranges::kNone || r.alias) return nullptr;  // what an application does with them is not known here
+        if (r.range == Ranges::kNone || r.alias)
+            return nullptr;  // what an application does with them is not known here
         const OwnedBuffer &b = blocks[ranges.block(r.range)].buffer;
         return b.mapped && b.coherent ? b.mapped + r.offset : nullptr;
     }
@@ -128,8 +135,8 @@ public:
     bool drop_reference(Deferred &deferred, uint32_t id) {
         Region &r = regions[id];
         if (--r.references > 0) return false;
-        // An alias may still be named by the application's own work up to the last use that we know of; when host memory
-        // for the queue is out, it stays until the device goes.
+        // An alias may still be named by the application's own work up to the last use that we know of; when host
+        // memory for the queue is out, it stays until the device goes.
         if (r.alias && !deferred.push(Dying::buffer, handle_number(r.alias), last_use(r))) return false;
         r.alias = VK_NULL_HANDLE;
         if (r.range != Ranges::kNone) {
@@ -146,14 +153,16 @@ public:
         Region &r = regions[id];
         if (r.range == Ranges::kNone) return r.buffer;
         if (origin != 0) {
-            failure.because(kUnimplemented) << "Vulkan: a crop that begins at byte " << origin << " of its allocation has no VkBuffer of its own";
+            failure.because(kUnimplemented)
+                << "Vulkan: a crop that begins at byte " << origin << " of its allocation has no VkBuffer of its own";
             return VK_NULL_HANDLE;
         }
         if (r.alias) return r.alias;
         VkMemoryRequirements needs;
         VkResult result = create_bare_buffer(gpu, r.size, kRegionUsage, &r.alias, &needs);
         if (result == VK_SUCCESS) {
-            result = gpu.vk.vkBindBufferMemory(gpu.device, r.alias, blocks[ranges.block(r.range)].buffer.memory, r.offset);
+            result =
+                gpu.vk.vkBindBufferMemory(gpu.device, r.alias, blocks[ranges.block(r.range)].buffer.memory, r.offset);
             if (result != VK_SUCCESS) gpu.vk.vkDestroyBuffer(gpu.device, r.alias, gpu.callbacks);
         }
         if (result == VK_SUCCESS) return r.alias;
@@ -227,18 +236,19 @@ private:
 
     bool within_config(const AllocConfig &config, uint64_t bytes, Failure &failure) const {
         if (config.max_blocks && live_blocks >= config.max_blocks) {
-            failure.because(kOutOfMemory) << "Vulkan: another memory block of " << bytes << " bytes would be number " << (live_blocks + 1)
-                                          << "; HL_VK_ALLOC_CONFIG allows " << config.max_blocks;
+            failure.because(kOutOfMemory) << "Vulkan: another memory block of " << bytes << " bytes would be number "
+                                          << (live_blocks + 1) << "; HL_VK_ALLOC_CONFIG allows " << config.max_blocks;
             return false;
         }
         if (config.max_block_bytes && bytes > config.max_block_bytes) {
-            failure.because(kOutOfMemory) << "Vulkan: a memory block of " << bytes << " bytes is over the " << config.max_block_bytes
-                                          << " that HL_VK_ALLOC_CONFIG allows";
+            failure.because(kOutOfMemory) << "Vulkan: a memory block of " << bytes << " bytes is over the "
+                                          << config.max_block_bytes << " that HL_VK_ALLOC_CONFIG allows";
             return false;
         }
         if (config.pool_bytes && reserved_bytes + bytes > config.pool_bytes) {
-            failure.because(kOutOfMemory) << "Vulkan: a memory block of " << bytes << " bytes beside the " << reserved_bytes
-                                          << " held is over the " << config.pool_bytes << " that HL_VK_ALLOC_CONFIG allows";
+            failure.because(kOutOfMemory)
+                << "Vulkan: a memory block of " << bytes << " bytes beside the " << reserved_bytes
+                << " held is over the " << config.pool_bytes << " that HL_VK_ALLOC_CONFIG allows";
             return false;
         }
         return true;
@@ -275,10 +285,12 @@ inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
 // A block that a region of `bytes` fits in: first of the size that use so far suggests, then of just the size needed.
 inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
     const AllocConfig &config = gpu.alloc_config;
-    uint64_t wanted = config.min_block_bytes ? config.min_block_bytes
-                                             : min_of(kLargestGrownBlock, max_of(kFirstBlock, align_up(reserved_bytes, kMiB)));
+    uint64_t wanted = config.min_block_bytes
+                          ? config.min_block_bytes
+                          : min_of(kLargestGrownBlock, max_of(kFirstBlock, align_up(reserved_bytes, kMiB)));
     if (config.max_block_bytes) wanted = min_of(wanted, config.max_block_bytes);
-    if (config.pool_bytes && reserved_bytes < config.pool_bytes) wanted = min_of(wanted, config.pool_bytes - reserved_bytes);
+    if (config.pool_bytes && reserved_bytes < config.pool_bytes)
+        wanted = min_of(wanted, config.pool_bytes - reserved_bytes);
     wanted = align_down(wanted, alignment);
     if (bytes <= wanted / 2 || (config.min_block_bytes && bytes <= wanted)) {
         Failure ignored;
@@ -317,14 +329,26 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
                 *wait_for = waiting;
             } else {
                 failure.because(first.failed() ? first.code : (int)kOutOfMemory)
-                    << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes() << " in use, "
-                    << reserved_bytes << " held): " << (first.failed() ? first.message : "out of host memory");
+                    << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes()
+                    << " in use, " << reserved_bytes
+                    << " held): " << (first.failed() ? first.message : "out of host memory");
             }
             return kNoIndex;
         }
     }
-    regions[id] = {blocks[ranges.block(range)].buffer.buffer, VK_NULL_HANDLE, ranges.offset(range), ranges.size(range), bytes, 0, 0, false, 0,
-                   ranges.block(range), range, 1, kNoIndex};
+    regions[id] = {blocks[ranges.block(range)].buffer.buffer,
+                   VK_NULL_HANDLE,
+                   ranges.offset(range),
+                   ranges.size(range),
+                   bytes,
+                   0,
+                   0,
+                   false,
+                   0,
+                   ranges.block(range),
+                   range,
+                   1,
+                   kNoIndex};
     trace("Vulkan: Reserved memory for device region", ranges.offset(range));
     return id;
 }

@@ -1,15 +1,15 @@
 // vulkan_modules.h: kernel blobs as pipelines hand them over.
 //
 // halide_vulkan_initialize_kernels runs at the start of every pipeline call, bounds queries included. Its state word is
-// the address of a Module: a copy of the blob, read once. A pipeline that is unloaded says nothing, and another may later
-// lie at its address; so modules are found by content, never by address, and hold no pointer into the blob. The record
-// itself is never freed (state words keep its address); its content is, when the modules that no pipeline is running
-// exceed kKeepBytes, least recently used first.
+// the address of a Module: a copy of the blob, read once. A pipeline that is unloaded says nothing, and another may
+// later lie at its address; so modules are found by content, never by address, and hold no pointer into the blob. The
+// record itself is never freed (state words keep its address); its content is, when the modules that no pipeline is
+// running exceed kKeepBytes, least recently used first.
 //
 // Modules belong to no device: what a device compiled from them is in vulkan_kernels.h.
 //
-// Thread rule: entered by any number of threads. A module with users does not change. To become a user of a module whose
-// content is there takes one atomic addition; dropping content takes a module without users out of reach first.
+// Thread rule: entered by any number of threads. A module with users does not change. To become a user of a module
+// whose content is there takes one atomic addition; dropping content takes a module without users out of reach first.
 
 #ifndef HALIDE_VULKAN_MODULES_H
 #define HALIDE_VULKAN_MODULES_H
@@ -21,15 +21,15 @@ namespace halide_vulkan {
 namespace {
 
 struct Module {
-    Module *next;       // of the same bucket
+    Module *next;  // of the same bucket
     uint64_t hash;
     uint64_t last_used;  // order of the calls that had to look it up
     uint32_t users;      // pipeline calls under way; atomic
     uint32_t size;
-    uint32_t loads;      // times the content was read
-    uint8_t *bytes;      // null: the content was dropped
+    uint32_t loads;  // times the content was read
+    uint8_t *bytes;  // null: the content was dropped
     Blob blob;
-    SpirvInfo *infos;    // one for each kernel
+    SpirvInfo *infos;  // one for each kernel
 };
 
 class Modules {
@@ -43,8 +43,10 @@ public:
         if (!m || !m->bytes) m = load(m, hash, blob, size, failure);
         if (m) {
             // Others count without the lock; only the mark of dropped content is the lock's alone.
-            if (__atomic_load_n(&m->users, __ATOMIC_RELAXED) & kDropped) __atomic_store_n(&m->users, 1, __ATOMIC_RELEASE);
-            else __atomic_add_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
+            if (__atomic_load_n(&m->users, __ATOMIC_RELAXED) & kDropped)
+                __atomic_store_n(&m->users, 1, __ATOMIC_RELEASE);
+            else
+                __atomic_add_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
             m->last_used = ++clock;
         }
         halide_mutex_unlock(&lock);
@@ -74,7 +76,8 @@ private:
     static bool add_user_of(Module *m) {
         uint32_t seen = __atomic_load_n(&m->users, __ATOMIC_RELAXED);
         while (!(seen & kDropped)) {
-            if (__atomic_compare_exchange_n(&m->users, &seen, seen + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return true;
+            if (__atomic_compare_exchange_n(&m->users, &seen, seen + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+                return true;
         }
         return false;
     }
@@ -134,7 +137,8 @@ private:
             m.infos = (SpirvInfo *)host_malloc(max_of<size_t>(m.blob.kernels.size(), 1) * sizeof(SpirvInfo));
         }
         if (!m.bytes || !m.infos) {
-            failure.because(kOutOfMemory) << "Vulkan: out of host memory for a kernel blob of " << (uint64_t)size << " bytes";
+            failure.because(kOutOfMemory)
+                << "Vulkan: out of host memory for a kernel blob of " << (uint64_t)size << " bytes";
             return false;
         }
         __builtin_memset((void *)m.infos, 0, m.blob.kernels.size() * sizeof(SpirvInfo));
@@ -163,11 +167,15 @@ private:
             Module *oldest = nullptr;
             for (Module *bucket : buckets) {
                 for (Module *m = bucket; m; m = m->next) {
-                    if (m->bytes && __atomic_load_n(&m->users, __ATOMIC_RELAXED) == 0 && (!oldest || m->last_used < oldest->last_used)) oldest = m;
+                    if (m->bytes && __atomic_load_n(&m->users, __ATOMIC_RELAXED) == 0 &&
+                        (!oldest || m->last_used < oldest->last_used))
+                        oldest = m;
                 }
             }
             uint32_t none = 0;
-            if (!oldest || !__atomic_compare_exchange_n(&oldest->users, &none, kDropped, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+            if (!oldest || !__atomic_compare_exchange_n(&oldest->users, &none, kDropped, false, __ATOMIC_ACQ_REL,
+                                                        __ATOMIC_RELAXED))
+                return;
             kept_bytes -= oldest->size;
             drop_content(*oldest);
         }

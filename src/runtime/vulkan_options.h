@@ -89,8 +89,8 @@ inline bool read_number_option(const char *environment, uint32_t standard, uint3
     const char *at = value;
     uint32_t number = 0;
     if (!read_number(at, number) || *at || number < smallest || number > largest) {
-        failure.because(kGenericError) << "Vulkan: " << environment << " is '" << value << "'; it takes a whole number from "
-                                       << smallest << " to " << largest;
+        failure.because(kGenericError) << "Vulkan: " << environment << " is '" << value
+                                       << "'; it takes a whole number from " << smallest << " to " << largest;
         return false;
     }
     out = number;
@@ -120,9 +120,9 @@ inline bool read_choice_option(const char *environment, const char *words, uint3
 }
 
 inline bool read_number_options(NumberOptions &options, Failure &failure) {
-#define HV_CHOICE(name, environment, words, reason)                                            \
+#define HV_CHOICE(name, environment, words, reason)                                                                    \
     if (!read_choice_option(environment, words, options.name, failure)) return false;
-#define HV_NUMBER(name, environment, standard, smallest, largest, reason)                                             \
+#define HV_NUMBER(name, environment, standard, smallest, largest, reason)                                              \
     if (!read_number_option(environment, standard, smallest, largest, options.name, failure)) return false;
 #include "vulkan_options.def"
     return true;
@@ -152,8 +152,9 @@ inline bool parse_alloc_config(const char *text, AllocConfig &out, Failure &fail
         }
     }
     if (!good) {
-        failure.because(kGenericError) << "Vulkan: HL_VK_ALLOC_CONFIG is '" << text
-                                       << "'; it takes up to five whole numbers pool_MB:min_block_MB:max_block_MB:max_blocks:multiple";
+        failure.because(kGenericError)
+            << "Vulkan: HL_VK_ALLOC_CONFIG is '" << text
+            << "'; it takes up to five whole numbers pool_MB:min_block_MB:max_block_MB:max_blocks:multiple";
         return false;
     }
     out.pool_bytes = (uint64_t)numbers[0] << 20;

@@ -2,7 +2,8 @@
 //
 // Problem: the choice of device, queue family and memory types is where drivers differ most, and where a mistake shows
 // only on somebody else's machine. So the choice is a function of a snapshot: vulkan_context.h fills a DeviceOffer by
-// asking Vulkan, the functions here decide, vulkan_context.h carries it out. Tests feed offers of machines we do not own.
+// asking Vulkan, the functions here decide, vulkan_context.h carries it out. Tests feed offers of machines we do not
+// own.
 //
 // The Vulkan headers are used for their types; nothing here calls Vulkan.
 
@@ -27,15 +28,16 @@ struct DeviceOffer {
 
 // What a user can ask for with HL_VK_DEVICE_TYPE.
 enum class DeviceWish {
-    any,         // unset: the first integrated or discrete GPU, else the first device that can compute
-    gpu,         // integrated or discrete
+    any,  // unset: the first integrated or discrete GPU, else the first device that can compute
+    gpu,  // integrated or discrete
     discrete,
     integrated,
     virtual_gpu,
     cpu,
 };
 
-// The text is matched by substring in the documented order, so that "cpu" wins over "gpu" and "discrete-gpu" is discrete.
+// The text is matched by substring in the documented order, so that "cpu" wins over "gpu" and "discrete-gpu" is
+// discrete.
 inline bool contains(const char *text, const char *part) {
     const size_t n = text_length(part);
     for (; *text; text++) {
@@ -60,8 +62,9 @@ inline bool parse_device_wish(const char *text, DeviceWish &out, Failure &failur
     } else if (contains(text, "gpu")) {
         out = DeviceWish::gpu;
     } else {
-        failure.because(kGenericError) << "Vulkan: device type '" << text
-                                       << "' is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
+        failure.because(kGenericError)
+            << "Vulkan: device type '" << text
+            << "' is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
         return false;
     }
     return true;
@@ -69,16 +72,11 @@ inline bool parse_device_wish(const char *text, DeviceWish &out, Failure &failur
 
 inline const char *device_type_name(VkPhysicalDeviceType type) {
     switch (type) {
-    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
-        return "integrated-gpu";
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
-        return "discrete-gpu";
-    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
-        return "virtual-gpu";
-    case VK_PHYSICAL_DEVICE_TYPE_CPU:
-        return "cpu";
-    default:
-        return "other";
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return "integrated-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return "discrete-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return "virtual-gpu";
+    case VK_PHYSICAL_DEVICE_TYPE_CPU: return "cpu";
+    default: return "other";
     }
 }
 
@@ -87,16 +85,11 @@ inline bool fits_wish(VkPhysicalDeviceType type, DeviceWish wish) {
     const bool integrated = type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     switch (wish) {
     case DeviceWish::any:
-    case DeviceWish::gpu:
-        return discrete || integrated;
-    case DeviceWish::discrete:
-        return discrete;
-    case DeviceWish::integrated:
-        return integrated;
-    case DeviceWish::virtual_gpu:
-        return type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
-    case DeviceWish::cpu:
-        return type == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    case DeviceWish::gpu: return discrete || integrated;
+    case DeviceWish::discrete: return discrete;
+    case DeviceWish::integrated: return integrated;
+    case DeviceWish::virtual_gpu: return type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
+    case DeviceWish::cpu: return type == VK_PHYSICAL_DEVICE_TYPE_CPU;
     }
     return false;
 }
@@ -133,15 +126,17 @@ inline uint32_t pick_device(const DeviceOffer *offers, uint32_t count, DeviceWis
         text << "Vulkan: no device found (the loader works, but no driver reports one)";
         return kNoIndex;
     }
-    text << "Vulkan: no compute device of type '" << (wish == DeviceWish::any ? "any" : wish_text) << "' among " << count << ":";
+    text << "Vulkan: no compute device of type '" << (wish == DeviceWish::any ? "any" : wish_text) << "' among "
+         << count << ":";
     for (uint32_t i = 0; i < count; i++) {
-        text << (i ? ", " : " ") << offers[i].properties.deviceName << " (" << device_type_name(offers[i].properties.deviceType) << ")";
+        text << (i ? ", " : " ") << offers[i].properties.deviceName << " ("
+             << device_type_name(offers[i].properties.deviceType) << ")";
     }
     return kNoIndex;
 }
 
-// Memory types in the order to try them, for one purpose. The first failure of an allocation is never final: a window of
-// visible device memory may be full while plain device memory is free.
+// Memory types in the order to try them, for one purpose. The first failure of an allocation is never final: a window
+// of visible device memory may be full while plain device memory is free.
 struct MemoryOrder {
     uint32_t types[VK_MAX_MEMORY_TYPES];
     uint32_t count;
@@ -153,7 +148,9 @@ constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
 constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
 
 // Types with another flag than these (protected, lazily allocated, uncached) are for other purposes.
-inline bool is_plain_type(VkMemoryPropertyFlags flags) { return (flags & ~(kVisible | kCoherent | kCached | kLocal)) == 0; }
+inline bool is_plain_type(VkMemoryPropertyFlags flags) {
+    return (flags & ~(kVisible | kCoherent | kCached | kLocal)) == 0;
+}
 
 // Appends every plain type whose flags, masked with `mask`, equal `wanted`, and that is not in the order yet.
 inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
@@ -171,7 +168,8 @@ inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPr
 inline uint64_t largest_local_heap(const VkPhysicalDeviceMemoryProperties &memory) {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < memory.memoryHeapCount; i++) {
-        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) largest = max_of(largest, (uint64_t)memory.memoryHeaps[i].size);
+        if (memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
+            largest = max_of(largest, (uint64_t)memory.memoryHeaps[i].size);
     }
     return largest;
 }
@@ -189,8 +187,8 @@ inline void plan_buffer_memory(const VkPhysicalDeviceMemoryProperties &memory, M
     add_types(memory, 0, 0, 0, order);
 }
 
-// For staging, read and written by the CPU at full speed: host-cached. Reading memory that is not host-cached runs at 42
-// MB/s on an H200 (a 48 MB download took 1.16 s). Coherent before not; outside the device before inside.
+// For staging, read and written by the CPU at full speed: host-cached. Reading memory that is not host-cached runs at
+// 42 MB/s on an H200 (a 48 MB download took 1.16 s). Coherent before not; outside the device before inside.
 inline void plan_staging_memory(const VkPhysicalDeviceMemoryProperties &memory, MemoryOrder &order) {
     order.count = 0;
     add_types(memory, kVisible | kCached | kCoherent | kLocal, kVisible | kCached | kCoherent, 0, order);
@@ -213,13 +211,15 @@ inline void plan_scalar_memory(const VkPhysicalDeviceMemoryProperties &memory, M
 // gpu_param_allocation: 388 MiB). Any other value is taken as it is.
 inline uint64_t storage_range(const VkPhysicalDeviceProperties &properties) {
     const uint32_t reported = properties.limits.maxStorageBufferRange;
-    const bool llvmpipe = properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && contains(properties.deviceName, "llvmpipe");
+    const bool llvmpipe =
+        properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && contains(properties.deviceName, "llvmpipe");
     return llvmpipe && reported == (128u << 20) ? 0x7fffffffu : reported;
 }
 
-// The alignment of every region: the largest of the device's needs, all powers of two. 16 at least, so that a region can
-// be filled and be read in the widest vectors kernels use.
-inline uint64_t region_alignment(const VkPhysicalDeviceLimits &limits, uint64_t buffer_alignment, uint32_t config_multiple) {
+// The alignment of every region: the largest of the device's needs, all powers of two. 16 at least, so that a region
+// can be filled and be read in the widest vectors kernels use.
+inline uint64_t region_alignment(const VkPhysicalDeviceLimits &limits, uint64_t buffer_alignment,
+                                 uint32_t config_multiple) {
     uint64_t alignment = max_of<uint64_t>(16, buffer_alignment);
     alignment = max_of<uint64_t>(alignment, limits.minStorageBufferOffsetAlignment);
     alignment = max_of<uint64_t>(alignment, limits.nonCoherentAtomSize);

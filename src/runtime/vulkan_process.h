@@ -1,9 +1,9 @@
 // vulkan_process.h: is this still the process that made the Vulkan objects?
 //
-// A child after fork has the memory of its parent but not its threads, and a driver works with threads and with handles of
-// the kernel that the child shares by accident. So the child must not touch what the parent made: a call there is refused
-// with one message, frees are harmless, and its exit leaves everything alone. To know, one page is marked that the kernel
-// hands to a child as zeros (Linux since 4.14); elsewhere a fork goes unnoticed.
+// A child after fork has the memory of its parent but not its threads, and a driver works with threads and with handles
+// of the kernel that the child shares by accident. So the child must not touch what the parent made: a call there is
+// refused with one message, frees are harmless, and its exit leaves everything alone. To know, one page is marked that
+// the kernel hands to a child as zeros (Linux since 4.14); elsewhere a fork goes unnoticed.
 //
 // Thread rule: mark once under the context's lock, then only read.
 

@@ -3,11 +3,11 @@
 // A kernel's descriptors are fully told by two numbers: whether it has a uniform block, and how many storage buffers.
 // So there are as many layouts as pairs in use (about 60 at most), and a set serves any kernel of its shape.
 //
-// A set belongs to a slot of the submission ring: a shape has kBatchCommands sets for each slot, made when the shape is first
-// met. The n-th launch of the shape in a batch takes the slot's n-th set and points it at its buffers. The slot comes
-// back only when its submission is done, so a set is never changed while the GPU may read it, nothing is allocated or
-// reset per launch, and pools cannot fragment. Where a driver refuses so many, a shape makes do with fewer sets, and a
-// batch ends when they are used up.
+// A set belongs to a slot of the submission ring: a shape has kBatchCommands sets for each slot, made when the shape is
+// first met. The n-th launch of the shape in a batch takes the slot's n-th set and points it at its buffers. The slot
+// comes back only when its submission is done, so a set is never changed while the GPU may read it, nothing is
+// allocated or reset per launch, and pools cannot fragment. Where a driver refuses so many, a shape makes do with fewer
+// sets, and a batch ends when they are used up.
 //
 // Thread rule: unsafe, the device's lock.
 
@@ -86,8 +86,8 @@ private:
         };
         for (const auto &check : checks) {
             if (check.asked <= check.limit) continue;
-            failure.because(kDeviceRunFailed) << "Vulkan: a kernel with " << buffers << " buffers was asked for; " << check.name
-                                              << " of this device is " << check.limit;
+            failure.because(kDeviceRunFailed) << "Vulkan: a kernel with " << buffers << " buffers was asked for; "
+                                              << check.name << " of this device is " << check.limit;
             return false;
         }
         return true;
@@ -101,7 +101,8 @@ private:
         }
         for (uint32_t i = 0; i < bindings.size(); i++) {
             bindings[i].binding = i;
-            bindings[i].descriptorType = i < s.uniforms ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+            bindings[i].descriptorType =
+                i < s.uniforms ? VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
             bindings[i].descriptorCount = 1;
             bindings[i].stageFlags = VK_SHADER_STAGE_COMPUTE_BIT;
         }

@@ -29,14 +29,14 @@ struct SpirvBuffer {
 };
 
 struct SpirvInfo {
-    const char *entry_point = "";            // inside the module
-    uint32_t local_size[3] = {0, 0, 0};      // the defaults where ids
+    const char *entry_point = "";        // inside the module
+    uint32_t local_size[3] = {0, 0, 0};  // the defaults where ids
     bool local_size_is_ids = false;
     uint32_t local_size_ids[3] = {0, 0, 0};  // SpecId of the constant; 0 where this dimension is fixed
     Array<uint32_t> uniform_offsets;         // of the members of the block at binding 0; empty without one
     Array<SpirvBuffer> buffers;              // in binding order
     bool relocatable = false;
-    const char *why_not = nullptr;           // where not relocatable
+    const char *why_not = nullptr;  // where not relocatable
 
     void release() {
         uniform_offsets.release();
@@ -47,8 +47,10 @@ struct SpirvInfo {
         uint32_t low = 0, high = (uint32_t)buffers.size();
         while (low < high) {
             const uint32_t middle = (low + high) / 2;
-            if (buffers[middle].binding < binding) low = middle + 1;
-            else high = middle;
+            if (buffers[middle].binding < binding)
+                low = middle + 1;
+            else
+                high = middle;
         }
         return low;
     }
@@ -96,8 +98,10 @@ inline bool follow_access_chains(SpirvModule &module) {
     for (uint32_t at = kSpirvHeaderWords; at < module.count; at += module.instruction(at).count) {
         const SpirvInstruction i = module.instruction(at);
         if (!is_access_chain(i)) continue;
-        if (!module.valid(i[3]) || module.ids[i[3]].at > at) in_order = false;
-        else module.ids[i[2]].origin = module.ids[i[3]].origin;
+        if (!module.valid(i[3]) || module.ids[i[3]].at > at)
+            in_order = false;
+        else
+            module.ids[i[2]].origin = module.ids[i[3]].origin;
     }
     return in_order;
 }

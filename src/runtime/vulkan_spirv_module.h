@@ -173,8 +173,10 @@ struct SpirvModule {
         *value = *spec_id = 0;
         SpirvInstruction i = definition(id, kOpConstant, 4);
         if (i.count == 0 && (i = definition(id, kOpSpecConstant, 4)).count != 0) *spec_id = ids[id].number;
-        if (i.count != 0) *value = i[3];
-        else i = definition(id, kOpConstantNull, 3);
+        if (i.count != 0)
+            *value = i[3];
+        else
+            i = definition(id, kOpConstantNull, 3);
         return i.count != 0 && is_int(i[1], 32);
     }
     // Is id a constant of this value, which no specialization changes?
@@ -245,9 +247,7 @@ inline bool scan_instruction(SpirvModule &module, const SpirvInstruction &i, Fai
     case kOpMemberDecorate:
         if (i.count >= 4 && i[3] == kDecorationBuiltIn) module.grid_built_ins = true;
         return true;
-    case kOpDecorationGroup:
-        bad_spirv(failure, i.at) << "decoration groups are not supported";
-        return false;
+    case kOpDecorationGroup: bad_spirv(failure, i.at) << "decoration groups are not supported"; return false;
     case kOpMemoryModel:
         if (i.count >= 3 && i[1] == 0) return true;
         bad_spirv(failure, i.at) << "the addressing model is not Logical";
@@ -290,8 +290,7 @@ inline bool scan_spirv(const uint32_t *words, size_t count, SpirvModule &module,
     for (uint32_t at = kSpirvHeaderWords; at < module.count;) {
         const SpirvInstruction i = module.instruction(at);
         if (i.count == 0 || i.count > module.count - at) {
-            bad_spirv(failure, at) << "an instruction of " << i.count << " words, " << module.count - at
-                                   << " are left";
+            bad_spirv(failure, at) << "an instruction of " << i.count << " words, " << module.count - at << " are left";
             return false;
         }
         if (!scan_instruction(module, i, failure)) return false;

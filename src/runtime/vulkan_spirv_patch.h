@@ -48,8 +48,7 @@ constexpr uint32_t kSpirvVersionListsAll = 0x00010400u;
 // Appends instructions. Running out of memory sticks and is asked for at the end.
 class SpirvWriter {
 public:
-    explicit SpirvWriter(Array<uint32_t> &out)
-        : out(out) {}
+    explicit SpirvWriter(Array<uint32_t> &out) : out(out) {}
     void word(uint32_t w) { ok = ok && out.push(w); }
     template<typename... Operands>
     void emit(uint32_t op, Operands... operands) {
@@ -290,12 +289,18 @@ inline void write_patched(SpirvPatcher &p) {
         const SpirvInstruction i = module.instruction(at);
         if (relocate && at == module.annotations_at) write_decorations(p);
         if (relocate && at == module.functions_at) write_declarations(p);
-        if (at == module.entry_at) write_entry_point(p, i);
-        else if (is_local_size_mode(module, i)) continue;
-        else if (size_constant_at != 0 && at == size_constant_at) write_size_constant(p, i);
-        else if (relocate && p.loads_group_id(i)) write_group_id_load(p, i);
-        else if (relocate && p.indexes_buffer(i)) write_buffer_access(p, i);
-        else p.writer.copy(i.words, i.count);
+        if (at == module.entry_at)
+            write_entry_point(p, i);
+        else if (is_local_size_mode(module, i))
+            continue;
+        else if (size_constant_at != 0 && at == size_constant_at)
+            write_size_constant(p, i);
+        else if (relocate && p.loads_group_id(i))
+            write_group_id_load(p, i);
+        else if (relocate && p.indexes_buffer(i))
+            write_buffer_access(p, i);
+        else
+            p.writer.copy(i.words, i.count);
         if (relocate && at == p.relocation.after) write_loads(p);
     }
 }

@@ -48,7 +48,8 @@ public:
 
     // bytes <= kPieceBytes. When full, *wait_for is the oldest epoch that holds a piece; 0 when all pieces are being
     // filled or read by other threads at this moment.
-    Reserved reserve(Gpu &gpu, uint64_t bytes, uint64_t completed, StagingPiece &out, uint64_t *wait_for, Failure &failure) {
+    Reserved reserve(Gpu &gpu, uint64_t bytes, uint64_t completed, StagingPiece &out, uint64_t *wait_for,
+                     Failure &failure) {
         uint64_t oldest = 0;
         for (uint32_t i = 0; i < count; i++) {
             rings[i].retire(completed);
@@ -64,7 +65,8 @@ public:
         }
         if (count < kStagingRings) {
             Failure refused;
-            if (create_buffer(gpu, kFirstRing << count, kTransferUsage, order, true, "staging", buffers[count], refused)) {
+            if (create_buffer(gpu, kFirstRing << count, kTransferUsage, order, true, "staging", buffers[count],
+                              refused)) {
                 rings[count].reset(kFirstRing << count, alignment);
                 count++;
                 return reserve(gpu, bytes, completed, out, wait_for, failure);

@@ -1,8 +1,8 @@
 // vulkan_stats.h: counters for people who want to see what the runtime does, and the registry they are found by.
 //
-// In a JIT program the runtime's functions cannot be found by name. libHalideVulkan.so therefore exports one data symbol,
-// halide_vulkan_registry, zero until a runtime starts and enters its functions there. Where the symbol does not exist
-// (an AOT program) nothing is entered: such programs call the functions by name.
+// In a JIT program the runtime's functions cannot be found by name. libHalideVulkan.so therefore exports one data
+// symbol, halide_vulkan_registry, zero until a runtime starts and enters its functions there. Where the symbol does not
+// exist (an AOT program) nothing is entered: such programs call the functions by name.
 //
 // Thread rule: collect_stats takes the device's lock. The registry is written once, before the first call.
 

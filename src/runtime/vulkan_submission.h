@@ -1,15 +1,16 @@
 // vulkan_submission.h: the ring of reusable submissions, and epochs.
 //
 // A submission is one slot: command pool, command buffer, fence, a part of the scalar arena, and a place in every table
-// of descriptor sets (vulkan_shapes.h). All 16 are made with the device and used over and over; nothing is created for a launch.
+// of descriptor sets (vulkan_shapes.h). All 16 are made with the device and used over and over; nothing is created for
+// a launch.
 //
 // Every submission gets the next 64-bit number, its epoch, and uses slot epoch % 16. `completed` is the newest epoch
 // known to be done: submissions of one queue finish in order, since each begins with a barrier after everything before
 // it on the queue (what a CUDA stream promises), and a fence also waits for all earlier submissions. Whatever must
 // outlive GPU work carries an epoch and is compared with `completed`; nothing else is tracked.
 //
-// A slot is open (commands are recorded), in flight, or done. Each submission ends with a barrier from its writes to host
-// reads and writes: that makes downloads visible, and later CPU writes into memory that the GPU used safe.
+// A slot is open (commands are recorded), in flight, or done. Each submission ends with a barrier from its writes to
+// host reads and writes: that makes downloads visible, and later CPU writes into memory that the GPU used safe.
 //
 // A submission that the driver refuses is lost: its epoch counts as completed, its number is remembered, and what it
 // would have written is known to be wrong (see was_lost).
@@ -26,11 +27,12 @@
 namespace halide_vulkan {
 namespace {
 
-// Two in flight keep the GPU busy; 16 let a caller run 16 batches ahead before it has to wait, at 64 KiB of scalars each.
+// Two in flight keep the GPU busy; 16 let a caller run 16 batches ahead before it has to wait, at 64 KiB of scalars
+// each.
 constexpr uint32_t kSlots = 16;
 
-// Commands in a batch. At 64 a submit of 8 us adds 0.13 us to each; the descriptor sets kept for each shape of kernel are
-// kSlots times this.
+// Commands in a batch. At 64 a submit of 8 us adds 0.13 us to each; the descriptor sets kept for each shape of kernel
+// are kSlots times this.
 constexpr uint32_t kBatchCommands = 64;
 
 // Scalar arguments of one batch: 64 kernels with 1 KiB each. A kernel's own block is at most
@@ -45,7 +47,7 @@ struct Slot {
     uint32_t pins;   // waiters that use the fence without the lock
     uint32_t command_count;
     uint64_t submit_ns;
-    bool lost;       // the driver refused it
+    bool lost;  // the driver refused it
     bool fence_used;
 };
 
@@ -85,8 +87,8 @@ public:
         }
     }
 
-    // Whether a batch can be open now: it is, or its slot is free. When not, `*wait_for` is the epoch to wait for; 0 means
-    // a waiter still holds the slot and will let go in a moment.
+    // Whether a batch can be open now: it is, or its slot is free. When not, `*wait_for` is the epoch to wait for; 0
+    // means a waiter still holds the slot and will let go in a moment.
     bool can_open(Gpu &gpu, uint64_t *wait_for) {
         if (open) return true;
         Slot &slot = slot_of(open_epoch());
@@ -126,8 +128,9 @@ public:
     VkResult drain(Gpu &gpu) {
         uint64_t target = submitted;
         while (target > completed && slot_of(target).lost) target--;
-        const VkResult result =
-            target > completed ? gpu.vk.vkWaitForFences(gpu.device, 1, &slot_of(target).fence, VK_TRUE, UINT64_MAX) : VK_SUCCESS;
+        const VkResult result = target > completed
+                                    ? gpu.vk.vkWaitForFences(gpu.device, 1, &slot_of(target).fence, VK_TRUE, UINT64_MAX)
+                                    : VK_SUCCESS;
         if (result == VK_SUCCESS) completed = submitted;
         return result;
     }
@@ -230,8 +233,8 @@ inline bool Submissions::create(Gpu &gpu, Failure &failure) {
     }
     MemoryOrder order;
     plan_scalar_memory(gpu.memory, order);
-    return create_pools(gpu, failure) && create_buffer(gpu, kSlots * kScalarBytes, VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT, order,
-                                                       true, "scalar arguments", scalars, failure);
+    return create_pools(gpu, failure) && create_buffer(gpu, kSlots * kScalarBytes, VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT,
+                                                       order, true, "scalar arguments", scalars, failure);
 }
 
 inline void Submissions::destroy(Gpu &gpu) {
@@ -290,8 +293,8 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
     barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
                             VK_ACCESS_TRANSFER_WRITE_BIT;
     gpu.vk.vkCmdPipelineBarrier(slot.commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-                                VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier, 0, nullptr, 0,
-                                nullptr);
+                                VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier,
+                                0, nullptr, 0, nullptr);
     return true;
 }
 
@@ -323,7 +326,8 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         }
     }
     if (result != VK_SUCCESS) {
-        gpu_failed(gpu, cause_of_loss, call, result) << " for a submission of " << batch.commands << " commands; what they were to write is lost";
+        gpu_failed(gpu, cause_of_loss, call, result)
+            << " for a submission of " << batch.commands << " commands; what they were to write is lost";
         failure.because(cause_of_loss.code) << cause_of_loss.message;
         give_up_batch(cause_of_loss);
         return false;

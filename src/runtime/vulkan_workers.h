@@ -2,11 +2,11 @@
 //
 // One thread moves 7 GB/s between a program's memory and staging (H200 machine), eight move 60, and the transfer itself
 // 50: so a large copy is memory-bound on one thread. Halide's own pool cannot be used: Halide holds a mutex around our
-// copies, and a pool thread that waits may run any other task, which may want that mutex (an ordinary `parallel` schedule
-// deadlocks, tried 4 times of 4).
+// copies, and a pool thread that waits may run any other task, which may want that mutex (an ordinary `parallel`
+// schedule deadlocks, tried 4 times of 4).
 //
-// A copy is cut into slices that whoever is free takes next, the caller included; so it also ends when no worker wakes up
-// in time. Workers stay awake between the pieces of one large copy (waking one takes longer than a piece) and sleep
+// A copy is cut into slices that whoever is free takes next, the caller included; so it also ends when no worker wakes
+// up in time. Workers stay awake between the pieces of one large copy (waking one takes longer than a piece) and sleep
 // otherwise. One copy at a time has them; another meanwhile does its work alone.
 //
 // Thread rule: copy() may be entered by any number of threads; start and stop as stated.
@@ -46,8 +46,7 @@ public:
         __atomic_store_n(&done, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&left, (int32_t)slices, __ATOMIC_RELEASE);
         wake_up();
-        while (do_slice()) {
-        }
+        while (do_slice()) {}
         while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) != slices) halide_thread_yield();
         if (!more) rest();
         __atomic_store_n(&taken, 0, __ATOMIC_RELEASE);

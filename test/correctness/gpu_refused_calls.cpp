@@ -3,8 +3,8 @@
 // The counting layer stands in front of the driver and returns an error in its place. For each call: the pipeline fails
 // with exactly one message (or copes, and is right), nothing is left behind (the layer's ledger is empty after a
 // release), nothing is destroyed twice, and the next pipeline works. A refused submission gives back its slot, its
-// staging and its descriptor sets: a hundred of them in a row leave the runtime as it was. A lost device is told once to
-// each call, without asking the driver again, until halide_device_release.
+// staging and its descriptor sets: a hundred of them in a row leave the runtime as it was. A lost device is told once
+// to each call, without asking the driver again, until halide_device_release.
 //
 // Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count (CMakeLists.txt). Stock: fails (leaks, aborts, several messages).
 
@@ -79,11 +79,31 @@ protected:
 };
 
 const char *const kFallible[] = {
-    "vkCreateInstance", "vkEnumeratePhysicalDevices", "vkEnumerateDeviceExtensionProperties", "vkCreateDevice", "vkCreateFence",
-    "vkCreateCommandPool", "vkAllocateCommandBuffers", "vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory",
-    "vkCreatePipelineCache", "vkCreateDescriptorSetLayout", "vkCreatePipelineLayout", "vkCreateDescriptorPool",
-    "vkAllocateDescriptorSets", "vkCreateShaderModule", "vkCreateComputePipelines", "vkResetFences", "vkResetCommandPool",
-    "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkQueueSubmit", "vkWaitForFences", "vkGetFenceStatus",
+    "vkCreateInstance",
+    "vkEnumeratePhysicalDevices",
+    "vkEnumerateDeviceExtensionProperties",
+    "vkCreateDevice",
+    "vkCreateFence",
+    "vkCreateCommandPool",
+    "vkAllocateCommandBuffers",
+    "vkCreateBuffer",
+    "vkAllocateMemory",
+    "vkBindBufferMemory",
+    "vkMapMemory",
+    "vkCreatePipelineCache",
+    "vkCreateDescriptorSetLayout",
+    "vkCreatePipelineLayout",
+    "vkCreateDescriptorPool",
+    "vkAllocateDescriptorSets",
+    "vkCreateShaderModule",
+    "vkCreateComputePipelines",
+    "vkResetFences",
+    "vkResetCommandPool",
+    "vkBeginCommandBuffer",
+    "vkEndCommandBuffer",
+    "vkQueueSubmit",
+    "vkWaitForFences",
+    "vkGetFenceStatus",
 };
 
 TEST_F(GpuRefusedCalls, ForGood) {

@@ -70,7 +70,7 @@ bool right(const Buffer<uint32_t> &out) {
     return true;
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char **argv) {
     Shape shape;
@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
         result.median = bench::median(times);
         result.smallest = *std::min_element(times.begin(), times.end());
         result.largest = *std::max_element(times.begin(), times.end());
-        result.cpu = bench::median(cpu); // of the whole process: the CPU stage is parallel
+        result.cpu = bench::median(cpu);  // of the whole process: the CPU stage is parallel
         result.right = right(out);
         all_right = all_right && result.right;
         results.push_back(result);

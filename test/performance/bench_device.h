@@ -77,6 +77,6 @@ inline std::string vulkan_runtime_file() {
     return path.substr(path.rfind('/') + 1);
 }
 
-} // namespace bench
+}  // namespace bench
 
 #endif

@@ -33,26 +33,26 @@ inline double seconds(clockid_t clock) {
 }
 
 struct Row {
-    std::string key;                // short and stable: what --rows and the JSON file go by
-    std::string title;              // as in the table
-    int count;                      // N
-    std::function<void(int)> run;   // does the operation N times
-    std::function<void()> sync;     // waits until the device has done them
-    std::function<bool(int)> check; // are the results of a run of N right? Called once, after the last repetition
-    clockid_t cpu_clock = CLOCK_THREAD_CPUTIME_ID; // a row with threads of its own takes the process's clock
+    std::string key;                 // short and stable: what --rows and the JSON file go by
+    std::string title;               // as in the table
+    int count;                       // N
+    std::function<void(int)> run;    // does the operation N times
+    std::function<void()> sync;      // waits until the device has done them
+    std::function<bool(int)> check;  // are the results of a run of N right? Called once, after the last repetition
+    clockid_t cpu_clock = CLOCK_THREAD_CPUTIME_ID;  // a row with threads of its own takes the process's clock
 };
 
 struct Result {
     std::string key, title;
     int count = 0, repetitions = 0;
-    double median = 0, smallest = 0, largest = 0; // microseconds per operation
-    double cpu = 0;                               // the caller's processor time, microseconds per operation
+    double median = 0, smallest = 0, largest = 0;  // microseconds per operation
+    double cpu = 0;                                // the caller's processor time, microseconds per operation
     bool right = false;
 };
 
 struct Options {
-    bool quick = false;         // a tenth of the operations and three repetitions: for a smoke test, not for figures
-    bool wait_for_long = false; // also the row that waits two seconds for one kernel
+    bool quick = false;          // a tenth of the operations and three repetitions: for a smoke test, not for figures
+    bool wait_for_long = false;  // also the row that waits two seconds for one kernel
     bool list = false;
     std::string json;
     std::string rows = ".*";
@@ -137,6 +137,6 @@ inline bool write_json(const std::string &path, const Facts &facts, const std::v
     return fclose(file) == 0;
 }
 
-} // namespace bench
+}  // namespace bench
 
 #endif

@@ -28,7 +28,7 @@ using Halide::Target;
 using Halide::Var;
 
 constexpr int kWidth = 64, kHeight = 64, kChannels = 4;
-constexpr int kTile = 16; // 256 threads a group: within every device's limits
+constexpr int kTile = 16;  // 256 threads a group: within every device's limits
 
 inline Buffer<float> small_image() { return Buffer<float>(kWidth, kHeight, kChannels); }
 
@@ -141,7 +141,7 @@ struct Busy {
     static constexpr uint32_t kMultiply = 1664525u, kAdd = 1013904223u;
     explicit Busy(const Target &target) {
         Param<int> outer;
-        Param<uint32_t> zero; // unknown to the compiler: keeps the loop variable in the expression, and so the loop
+        Param<uint32_t> zero;  // unknown to the compiler: keeps the loop variable in the expression, and so the loop
         Func out("busy");
         Var x, xo, xi;
         out(x) = Halide::cast<uint32_t>(x);
@@ -166,6 +166,6 @@ struct Busy {
     }
 };
 
-} // namespace bench
+}  // namespace bench
 
 #endif

@@ -24,6 +24,6 @@ inline Halide::Target target_from_environment() {
     return target;
 }
 
-} // namespace bench
+}  // namespace bench
 
 #endif

@@ -20,7 +20,7 @@ using namespace bench;
 namespace {
 
 constexpr int kThreads = 4;
-constexpr int kBigElements = 12 * 1000 * 1000; // 48,000,000 bytes: a 24 megapixel picture of 16 bits
+constexpr int kBigElements = 12 * 1000 * 1000;  // 48,000,000 bytes: a 24 megapixel picture of 16 bits
 
 void must(int code, const char *what) {
     if (code == 0) return;
@@ -416,7 +416,7 @@ Options parse(int argc, char **argv) {
     return options;
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char **argv) {
     Options options = parse(argc, argv);

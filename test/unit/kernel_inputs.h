@@ -42,8 +42,7 @@ inline Words blob_words(const std::string &name) {
 // A copy whose allocation ends where its words end.
 class Exact {
 public:
-    Exact(const uint32_t *words, size_t count)
-        : words(new uint32_t[count]) {
+    Exact(const uint32_t *words, size_t count) : words(new uint32_t[count]) {
         if (count) memcpy(this->words.get(), words, count * 4);
     }
     const uint32_t *get() const { return words.get(); }

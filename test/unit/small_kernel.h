@@ -38,7 +38,8 @@ struct SmallKernel {
                "%float = OpTypeFloat 32\n"
                "%uint = OpTypeInt 32 0\n"
                "%uint3 = OpTypeVector %uint 3\n"
-               "%pointer_input = OpTypePointer Input " + group_type + "\n" +
+               "%pointer_input = OpTypePointer Input " +
+               group_type + "\n" +
                "%array = OpTypeRuntimeArray %float\n"
                "%block = OpTypeStruct %array\n"
                "%pointer_block = OpTypePointer Uniform %block\n"

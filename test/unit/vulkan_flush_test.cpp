@@ -51,7 +51,8 @@ int simulate(const FlushPolicy &policy, int commands, uint64_t record_ns, uint64
 
 TEST(FlushPolicy, AnEmptyBatchIsNeverSubmitted) {
     for (FlushMode mode : {FlushMode::automatic, FlushMode::count, FlushMode::always}) {
-        for (uint32_t in_flight : {0u, 1u, 2u, 16u}) EXPECT_FALSE(policy_of(mode).should_submit({}, in_flight, 0, 1000));
+        for (uint32_t in_flight : {0u, 1u, 2u, 16u})
+            EXPECT_FALSE(policy_of(mode).should_submit({}, in_flight, 0, 1000));
     }
 }
 

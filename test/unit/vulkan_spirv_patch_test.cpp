@@ -44,8 +44,7 @@ std::vector<Words> kernels_of(const std::string &name) {
 // A module and what the reader says of it.
 class Module {
 public:
-    explicit Module(Words from)
-        : words(std::move(from)) {
+    explicit Module(Words from) : words(std::move(from)) {
         Failure failure;
         ok = read_spirv(words.data(), words.size(), info, failure);
         EXPECT_TRUE(ok) << failure.message;
@@ -306,8 +305,7 @@ TEST(SpirvPatch, LoadsStandAfterTheVariablesOfTheFunction) {
     SmallKernel kernel;
     kernel.globals = "%pointer_function = OpTypePointer Function %float\n";
     kernel.body = "%v = OpVariable %pointer_function Function\n%w = OpVariable %pointer_function Function\n" +
-                  kernel.body +
-                  "OpStore %v %value\nOpStore %w %value\nOpBranch %next\n%next = OpLabel\n";
+                  kernel.body + "OpStore %v %value\nOpStore %w %value\nOpBranch %next\n%next = OpLabel\n";
     EXPECT_EQ(Module(Module(kernel.words()).relocated()).validity("vulkan1.1"), "");
 }
 

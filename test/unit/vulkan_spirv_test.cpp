@@ -86,8 +86,7 @@ TEST(Spirv, ReadsKernelsOfHalide) {
     EXPECT_EQ(read(kernel_words("multi", 1)), "size 16 8 1, uniform 0 4 8 12 16 20 24, buffers 1/4w 2/4r");
     EXPECT_EQ(read(kernel_words("dynshared")), "size 1(id 2) 4(id 3) 1(id 4) by ids, uniform 0 4 8 12 16 20 24 28 32, "
                                                "buffers 1/4w 2/4r");
-    EXPECT_EQ(read(kernel_words("dyny")),
-              "size 16 1 1, uniform 0 4 8 12 16 20 24 28 32 36 40 44, buffers 1/4w 2/4r");
+    EXPECT_EQ(read(kernel_words("dyny")), "size 16 1 1, uniform 0 4 8 12 16 20 24 28 32 36 40 44, buffers 1/4w 2/4r");
     EXPECT_EQ(read(kernel_words("large")), "size 16 8 1, uniform 0 8 16 20 24 28 32 36 40, buffers 1/4w 2/4r");
 }
 
@@ -105,9 +104,7 @@ TEST(Spirv, KnowsTheEntryPoint) {
     info.release();
 }
 
-TEST(Spirv, ReadsASmallKernel) {
-    EXPECT_EQ(read(SmallKernel().words()), "size 4 2 1, uniform, buffers 0/4r 1/4w");
-}
+TEST(Spirv, ReadsASmallKernel) { EXPECT_EQ(read(SmallKernel().words()), "size 4 2 1, uniform, buffers 0/4r 1/4w"); }
 
 // a, at binding 0, is only read by the small kernel. Each of these lines may write it.
 TEST(Spirv, ABufferIsWrittenUnlessProvenOtherwise) {
@@ -117,17 +114,13 @@ TEST(Spirv, ABufferIsWrittenUnlessProvenOtherwise) {
         {"store", "", "OpStore %from %value\n", ""},
         {"copy memory", "", "OpCopyMemory %from %to\n", ""},
         {"a copied pointer", "", "%p = OpCopyObject %pointer_float %from\nOpStore %p %value\n", ""},
-        {"a pointer by choice",
-         "%true = OpConstantTrue %bool\n",
-         "%p = OpSelect %pointer_float %true %from %to\nOpStore %p %value\n",
-         ""},
-        {"a call with a pointer",
-         "%taking = OpTypeFunction %void %pointer_float\n",
+        {"a pointer by choice", "%true = OpConstantTrue %bool\n",
+         "%p = OpSelect %pointer_float %true %from %to\nOpStore %p %value\n", ""},
+        {"a call with a pointer", "%taking = OpTypeFunction %void %pointer_float\n",
          "%r = OpFunctionCall %void %taker %from\n",
          "%taker = OpFunction %void None %taking\n%p = OpFunctionParameter %pointer_float\n%l = OpLabel\n"
          "OpStore %p %zero_float\nOpReturn\nOpFunctionEnd\n"},
-        {"a call with the buffer",
-         "%taking = OpTypeFunction %void %pointer_block\n",
+        {"a call with the buffer", "%taking = OpTypeFunction %void %pointer_block\n",
          "%r = OpFunctionCall %void %taker %a\n",
          "%taker = OpFunction %void None %taking\n%p = OpFunctionParameter %pointer_block\n%l = OpLabel\n"
          "%q = OpAccessChain %pointer_float %p %zero %zero\nOpStore %q %zero_float\nOpReturn\nOpFunctionEnd\n"},

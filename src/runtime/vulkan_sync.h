@@ -1,0 +1,71 @@
+// vulkan_sync.h: waiting for the device, and giving back what nothing uses.
+//
+// Thread rule: entered by any number of threads.
+
+#ifndef HALIDE_VULKAN_SYNC_H
+#define HALIDE_VULKAN_SYNC_H
+
+#include "vulkan_buffers.h"
+
+namespace halide_vulkan {
+namespace {
+
+// Waits for everything recorded so far on the buffer's device, or on the context's when there is no buffer.
+inline void sync(void *user_context, uint64_t number, Failure &failure) {
+    Pinned pinned(number);
+    if (number && !pinned.check("device_sync", failure)) return;
+    Session session(user_context, failure);
+    if (!session.begin(Need::existing, pinned.device)) return;
+    Device &d = *session.device;
+    Submissions &s = d.submissions;
+    if (!check_not_lost(d.gpu, failure)) return;
+    if (const char *cause = s.take_unreported()) {
+        failure.because(kGpuDeviceError) << cause;
+        return;
+    }
+    const bool unsubmitted = s.open && s.batch.commands > 0;
+    const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
+    if (unsubmitted) s.poll(d.gpu);
+    // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so
+    // that the commands of other threads that arrive meanwhile share its submit. With other calls waiting, until none
+    // is left.
+    const bool others_wait = d.waiters > 0 && s.in_flight() > 0;
+    if (unsubmitted && (s.in_flight() >= 2 || others_wait)) {
+        add_user(&d);
+        const bool waited = session.end_and_wait(others_wait ? s.submitted : s.submitted - 1);
+        const bool again = waited && session.begin(Need::existing, &d);
+        drop_user(&d);
+        if (!again) return;
+    }
+    if (s.completed < target) session.end_and_wait(target);
+}
+
+// Waits for the GPU, then gives back every block, ring and pipeline memory that nothing uses.
+inline void give_back_unused(void *user_context) {
+    Failure ignored;
+    Session session(user_context, ignored);
+    if (!session.begin(Need::existing)) return;
+    Device *d = session.device;
+    add_user(d);
+    if (d->submissions.open && d->submissions.batch.commands > 0) session.submit();
+    session.end_and_wait(d->submissions.submitted);
+    halide_mutex_lock(&d->lock);
+    d->memory.trim(d->gpu, d->submissions.completed);
+    d->staging.trim(d->gpu, d->submissions.completed);
+    halide_mutex_unlock(&d->lock);
+    drop_user(d);
+}
+
+// An application's next submission on the queue then comes after ours.
+inline void submit_open_work(void *user_context, uint64_t number) {
+    Failure ignored;
+    Pinned pinned(number);
+    if (!pinned.device) return;
+    Session session(user_context, ignored);
+    if (session.begin(Need::existing, pinned.device)) session.submit();
+}
+
+}  // namespace
+}  // namespace halide_vulkan
+
+#endif  // HALIDE_VULKAN_SYNC_H
