@@ -35,7 +35,7 @@ inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t
 // A device in use by a call that names a buffer, and the buffer's handle.
 class Pinned {
 public:
-    explicit Pinned(uint64_t number) { device = pin_device_of(number, &handle); }
+    explicit Pinned(uint64_t number, bool take = false) { device = pin_device_of(number, &handle, take); }
     ~Pinned() {
         if (device) drop_user(device);
     }
@@ -96,15 +96,14 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
 
 // Ends a handle. `give_back`: wait for the region's own work and return its memory to the driver.
 inline void end_handle(void *user_context, uint64_t number, bool give_back, Failure &failure) {
-    Pinned pinned(number);
+    Pinned pinned(number, true);
     Device *d = pinned.device;
+    if (!d) return;
     const uint32_t region_id = pinned.handle.region;
-    if (d && give_back) {
-        uint64_t last_use = 0;
-        bool unsubmitted = false;
-        halide_mutex_lock(&d->lock);
-        last_use = d->memory.last_use(d->memory.region(region_id));
-        unsubmitted = last_use > d->submissions.submitted;
+    halide_mutex_lock(&d->lock);
+    if (give_back) {
+        const uint64_t last_use = d->memory.last_use(d->memory.region(region_id));
+        const bool unsubmitted = last_use > d->submissions.submitted;
         halide_mutex_unlock(&d->lock);
         if (unsubmitted) {
             Session session(user_context, failure);
@@ -112,9 +111,8 @@ inline void end_handle(void *user_context, uint64_t number, bool give_back, Fail
         }
         // A failure here is an earlier call's: freeing goes on, and does not report it.
         wait_until(*d, last_use, failure);
+        halide_mutex_lock(&d->lock);
     }
-    if (!handles.drop(number) || !d) return;
-    halide_mutex_lock(&d->lock);
     d->memory.drop_reference(d->deferred, region_id);
     if (give_back) {
         d->memory.trim(d->gpu, d->submissions.completed);

@@ -52,9 +52,10 @@ struct Device {
     Flusher flusher;
     Workers workers;
     CopyKernel copy_kernel;
-    uint64_t waits;      // ever, for statistics
-    uint32_t waiters;    // calls that wait for the GPU now; guarded by the lock
-    uint32_t users;      // calls inside; atomic
+    uint64_t waits;    // ever, for statistics
+    uint32_t waiters;  // calls that wait for the GPU now; guarded by the lock
+    uint32_t users;    // calls inside; atomic
+    uint32_t busy;     // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
@@ -69,6 +70,15 @@ struct Devices {
     Device *first;
 };
 Devices devices;  // zero-initialised
+
+// With the device locked: a sync that comes now, or later, may see that there is nothing to wait for.
+inline void note_idle(Device &d) {
+    const Submissions &s = d.submissions;
+    if (!s.open && s.completed == s.submitted && !s.has_unreported() && !d.gpu.lost) {
+        __atomic_store_n(&d.busy, 0, __ATOMIC_RELEASE);
+    }
+}
+inline bool is_idle(const Device &d) { return __atomic_load_n(&d.busy, __ATOMIC_ACQUIRE) == 0; }
 
 inline void add_user(Device *d) { __atomic_add_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
 inline void drop_user(Device *d) { __atomic_sub_fetch(&d->users, 1, __ATOMIC_ACQ_REL); }
@@ -174,9 +184,13 @@ inline Device *find_device(VkDevice device) {
     return d;
 }
 
-// The device of a live handle, with one more user. Null: the handle is stale, or its device was released.
-inline Device *pin_device_of(uint64_t number, Handle *copy) {
-    if (is_forked_child()) return nullptr;
+// The device of a live handle, with one more user; `take` ends the handle at the same time. Null: the handle is stale,
+// or its device was released.
+inline Device *pin_device_of(uint64_t number, Handle *copy, bool take = false) {
+    if (is_forked_child()) {
+        if (take) handles.drop(number);
+        return nullptr;
+    }
     handles.lock_table();
     Handle *h = handles.find(number);
     Device *d = h ? h->device : nullptr;
@@ -184,6 +198,7 @@ inline Device *pin_device_of(uint64_t number, Handle *copy) {
         add_user(d);
         *copy = *h;
     }
+    if (h && take) handles.drop_locked(h, number);
     handles.unlock_table();
     return d;
 }
@@ -251,6 +266,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
     // Refused submissions right behind what is done are done as well.
     while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
     d.deferred.collect(gpu, s.completed);
+    note_idle(d);
     halide_mutex_unlock(&d.lock);
     return !failure.failed();
 }

@@ -75,14 +75,16 @@ public:
     bool drop(uint64_t number) {
         halide_mutex_lock(&lock);
         Handle *h = find(number);
-        if (h) {
-            h->live = false;
-            h->device = nullptr;
-            h->next_unused = unused;
-            unused = (uint32_t)number;
-        }
+        if (h) drop_locked(h, number);
         halide_mutex_unlock(&lock);
         return h != nullptr;
+    }
+    // With the table locked.
+    void drop_locked(Handle *h, uint64_t number) {
+        h->live = false;
+        h->device = nullptr;
+        h->next_unused = unused;
+        unused = (uint32_t)number;
     }
 
     void lock_table() { halide_mutex_lock(&lock); }

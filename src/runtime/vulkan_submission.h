@@ -142,6 +142,7 @@ public:
         return had ? cause : nullptr;
     }
     void leave_unreported() { unreported = true; }
+    bool has_unreported() const { return unreported; }
 
     // Whether the submission of this epoch was refused, so that what it should have written was not.
     bool was_lost(uint64_t epoch) const {

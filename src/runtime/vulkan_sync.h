@@ -14,6 +14,7 @@ namespace {
 inline void sync(void *user_context, uint64_t number, Failure &failure) {
     Pinned pinned(number);
     if (number && !pinned.check("device_sync", failure)) return;
+    if (pinned.device && is_idle(*pinned.device)) return;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return;
     Device &d = *session.device;
@@ -37,7 +38,10 @@ inline void sync(void *user_context, uint64_t number, Failure &failure) {
         drop_user(&d);
         if (!again) return;
     }
-    if (s.completed < target) session.end_and_wait(target);
+    if (s.completed < target)
+        session.end_and_wait(target);
+    else
+        note_idle(d);
 }
 
 // Waits for the GPU, then gives back every block, ring and pipeline memory that nothing uses.
