@@ -101,6 +101,14 @@ inline bool check_device_buffer(const halide_buffer_t *buf, const char *what, Fa
     return false;
 }
 
+// A buffer without elements has no host memory, and nothing to copy.
+inline bool holds_nothing(const halide_buffer_t *buf) {
+    for (int i = 0; i < buf->dimensions; i++) {
+        if (buf->dim[i].extent <= 0) return true;
+    }
+    return false;
+}
+
 // Ends the device side of a buffer: what every kind of free has in common.
 inline void clear_device_side(halide_buffer_t *buf) {
     buf->device = 0;
@@ -370,6 +378,7 @@ WEAK uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *
 WEAK int halide_vulkan_copy_to_device(void *user_context, halide_buffer_t *buf) {
     Failure failure;
     if (check_device_buffer(buf, "copy_to_device", failure)) {
+        if (!buf->host && holds_nothing(buf)) return kSuccess;
         if (!buf->host)
             failure.because(kHostIsNull) << "Vulkan: copy_to_device: the buffer has no host memory";
         else
@@ -381,6 +390,7 @@ WEAK int halide_vulkan_copy_to_device(void *user_context, halide_buffer_t *buf) 
 WEAK int halide_vulkan_copy_to_host(void *user_context, halide_buffer_t *buf) {
     Failure failure;
     if (check_device_buffer(buf, "copy_to_host", failure)) {
+        if (!buf->host && holds_nothing(buf)) return kSuccess;
         if (!buf->host)
             failure.because(kHostIsNull) << "Vulkan: copy_to_host: the buffer has no host memory";
         else

@@ -61,6 +61,7 @@ public:
         if (options.mode == FlushMode::always) return true;
         if (batch.commands >= options.max_commands || batch.bytes >= options.max_bytes) return true;
         if (options.mode == FlushMode::count) return false;
+        if (ns_per_command == 0 && batch.commands >= kMostUnlearnt) return true;
         if (batch.predicted_ns >= options.max_ns) return true;
         if (submissions_in_flight >= kKeepInFlight) return false;
         return gap_ns > kShortGap_ns || batch.commands >= early_commands(row);
@@ -92,6 +93,9 @@ private:
     // A submit of 3 to 4 us over 16 commands is 0.2 us for each. Measured on an H200 with a submit per launch: 5.3 us
     // of the caller's time for each independent launch.
     static constexpr uint32_t kMostEarly = 16;
+    // Commands in a batch before anything is known of the time they take: kernels of 100 ms then still end before the
+    // strictest watchdog (2 s).
+    static constexpr uint32_t kMostUnlearnt = 16;
     // About what a submit costs the caller: what comes later than that would not have been spared one.
     static constexpr uint64_t kShortGap_ns = 5000;
 

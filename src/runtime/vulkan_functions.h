@@ -81,9 +81,11 @@ inline PFN_vkGetInstanceProcAddr find_loader(void *user_context) {
 inline bool load_global_functions(void *user_context, GlobalFunctions &vk, Failure &failure) {
     vk.vkGetInstanceProcAddr = find_loader(user_context);
     if (!vk.vkGetInstanceProcAddr) {
-        failure.because(kSymbolNotFound)
-            << "Vulkan: no loader library found (asked for vkGetInstanceProcAddr in libvulkan.so.1 and its "
-               "other names; HL_VK_LOADER_LIB names another file)";
+        const char *named = getenv("HL_VK_LOADER_LIB");
+        failure.because(kSymbolNotFound) << "Vulkan: no loader library found: asked for vkGetInstanceProcAddr in "
+                                         << (named && *named ? named : "libvulkan.so.1 and its other names")
+                                         << (named && *named ? ", which HL_VK_LOADER_LIB names"
+                                                             : "; HL_VK_LOADER_LIB names another file");
         return false;
     }
     vk.vkEnumerateInstanceVersion =

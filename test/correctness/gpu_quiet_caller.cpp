@@ -1,8 +1,8 @@
 // Nothing stays unsubmitted when the caller goes quiet.
 //
-// The runtime records commands into a batch that stays open while the GPU has enough to do. If the program then makes no
-// further call, the batch must go to the GPU all the same. The counting layer tells: a batch is open while more command
-// buffers were begun than ended. No runtime call is made while the test looks.
+// The runtime records commands into a batch that stays open while the GPU has enough to do. If the program then makes
+// no further call, the batch must go to the GPU all the same. The counting layer tells: a batch is open while more
+// command buffers were begun than ended. No runtime call is made while the test looks.
 //
 // Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count. Stock: passes (it submits every command and waits for it).
 

@@ -10,7 +10,8 @@ using namespace halide_vulkan;
 
 namespace {
 
-BindingRequest request(uint64_t begin, uint64_t bytes, uint64_t minimal, uint64_t alignment, uint32_t stride, bool can_index) {
+BindingRequest request(uint64_t begin, uint64_t bytes, uint64_t minimal, uint64_t alignment, uint32_t stride,
+                       bool can_index) {
     return {0, 1 << 20, begin, bytes, minimal, alignment, stride, can_index};
 }
 

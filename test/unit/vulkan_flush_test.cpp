@@ -21,6 +21,13 @@ FlushPolicy policy_of(FlushMode mode) {
     return FlushPolicy(options);
 }
 
+// One that knows how long a command takes.
+FlushPolicy learnt(FlushMode mode) {
+    FlushPolicy policy = policy_of(mode);
+    policy.learn(1, 2300);
+    return policy;
+}
+
 // A GPU that takes gpu_ns per command and submit_ns per submission, fed by a caller that records one command each
 // record_ns. Returns the number of submissions; *idle_ns is how long the GPU stood still with a command recorded.
 int simulate(const FlushPolicy &policy, int commands, uint64_t record_ns, uint64_t gpu_ns, uint64_t submit_ns,
@@ -57,7 +64,7 @@ TEST(FlushPolicy, AnEmptyBatchIsNeverSubmitted) {
 }
 
 TEST(FlushPolicy, AutomaticKeepsTwoInFlight) {
-    const FlushPolicy p = policy_of(FlushMode::automatic);
+    const FlushPolicy p = learnt(FlushMode::automatic);
     EXPECT_TRUE(p.should_submit({1, 0, 0}, 0, 0, 1000));
     EXPECT_TRUE(p.should_submit({1, 0, 0}, 1, 0, 1000));
     EXPECT_FALSE(p.should_submit({1, 0, 0}, 2, 0, 1000));
@@ -65,6 +72,15 @@ TEST(FlushPolicy, AutomaticKeepsTwoInFlight) {
     EXPECT_TRUE(p.should_submit({64, 0, 0}, 2, 0, 1000));
     EXPECT_TRUE(p.should_submit({1, 1 << 20, 0}, 2, 0, 1000));
     EXPECT_TRUE(p.should_submit({1, 0, 1000000}, 2, 0, 1000));
+}
+
+TEST(FlushPolicy, UntilATimeIsLearntBatchesAreShort) {
+    FlushPolicy p = policy_of(FlushMode::automatic);
+    EXPECT_FALSE(p.should_submit({15, 0, 0}, 2, 9, 1000));
+    EXPECT_TRUE(p.should_submit({16, 0, 0}, 2, 9, 1000));
+    EXPECT_FALSE(policy_of(FlushMode::count).should_submit({16, 0, 0}, 2, 9, 1000));
+    p.learn(1, 2300);
+    EXPECT_FALSE(p.should_submit({63, 0, 0}, 2, 9, 1000));
 }
 
 TEST(FlushPolicy, InARowTheBatchMustGrowBeforeItIsSubmittedEarly) {
@@ -124,7 +140,7 @@ TEST(FlushPolicy, DefaultsBatchSixteenAndStayFarBelowAWatchdog) {
 }
 
 TEST(FlushPolicy, BatchSizeFollowsTheLoad) {
-    const FlushPolicy p = policy_of(FlushMode::automatic);
+    const FlushPolicy p = learnt(FlushMode::automatic);
     uint64_t idle = 0;
     // The caller is slower than the GPU: each command goes at once, and the GPU never waits for a batch to fill.
     EXPECT_EQ(simulate(p, 1000, 50000, 2300, 8300, &idle), 1000);

@@ -26,7 +26,8 @@ DeviceOffer offer(const char *name, VkPhysicalDeviceType type, std::vector<VkQue
     return o;
 }
 
-constexpr VkQueueFlags kGraphics = VK_QUEUE_GRAPHICS_BIT, kCompute = VK_QUEUE_COMPUTE_BIT, kTransfer = VK_QUEUE_TRANSFER_BIT;
+constexpr VkQueueFlags kGraphics = VK_QUEUE_GRAPHICS_BIT, kCompute = VK_QUEUE_COMPUTE_BIT,
+                       kTransfer = VK_QUEUE_TRANSFER_BIT;
 
 uint32_t pick(const std::vector<DeviceOffer> &offers, const char *wish_text, std::string *message = nullptr) {
     Failure failure;
@@ -42,13 +43,15 @@ uint32_t pick(const std::vector<DeviceOffer> &offers, const char *wish_text, std
 
 const DeviceOffer kCpu = offer("llvmpipe", VK_PHYSICAL_DEVICE_TYPE_CPU, {kGraphics | kCompute | kTransfer});
 const DeviceOffer kIntegrated = offer("Iris", VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, {kGraphics | kCompute});
-const DeviceOffer kDiscrete = offer("H200", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, {kGraphics | kCompute, kTransfer, kCompute});
+const DeviceOffer kDiscrete =
+    offer("H200", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, {kGraphics | kCompute, kTransfer, kCompute});
 const DeviceOffer kDisplayOnly = offer("Fb", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, {kGraphics, kTransfer});
 
 struct Memory {
     VkPhysicalDeviceMemoryProperties properties = {};
     Memory &heap(uint64_t size, bool local) {
-        properties.memoryHeaps[properties.memoryHeapCount++] = {size, local ? (VkMemoryHeapFlags)VK_MEMORY_HEAP_DEVICE_LOCAL_BIT : 0};
+        properties.memoryHeaps[properties.memoryHeapCount++] = {
+            size, local ? (VkMemoryHeapFlags)VK_MEMORY_HEAP_DEVICE_LOCAL_BIT : 0};
         return *this;
     }
     Memory &type(VkMemoryPropertyFlags flags, uint32_t heap) {
@@ -57,7 +60,8 @@ struct Memory {
     }
 };
 
-std::vector<uint32_t> order_of(void (*plan)(const VkPhysicalDeviceMemoryProperties &, MemoryOrder &), const Memory &memory) {
+std::vector<uint32_t> order_of(void (*plan)(const VkPhysicalDeviceMemoryProperties &, MemoryOrder &),
+                               const Memory &memory) {
     MemoryOrder order;
     plan(memory.properties, order);
     return std::vector<uint32_t>(order.types, order.types + order.count);
@@ -96,14 +100,28 @@ TEST(Plan, TheQueueComputesWithoutGraphicsIfItCan) {
 }
 
 TEST(Plan, MemoryOfAnH200) {
-    const Memory m = Memory().heap(141ull << 30, true).heap(96ull << 30, false).type(0, 1).type(kLocal, 0).type(kVisible | kCoherent, 1).type(kVisible | kCoherent | kCached, 1).type(kLocal | kVisible | kCoherent, 0);
+    const Memory m = Memory()
+                         .heap(141ull << 30, true)
+                         .heap(96ull << 30, false)
+                         .type(0, 1)
+                         .type(kLocal, 0)
+                         .type(kVisible | kCoherent, 1)
+                         .type(kVisible | kCoherent | kCached, 1)
+                         .type(kLocal | kVisible | kCoherent, 0);
     EXPECT_EQ(order_of(plan_buffer_memory, m), (Order{4, 1, 0, 2, 3})) << "all of it is visible: use that";
     EXPECT_EQ(order_of(plan_staging_memory, m), (Order{3, 2, 4}));
     EXPECT_EQ(order_of(plan_scalar_memory, m), (Order{4, 2, 3}));
 }
 
 TEST(Plan, ASmallVisibleWindowIsNotForBuffers) {
-    const Memory m = Memory().heap(8ull << 30, true).heap(256ull << 20, true).heap(16ull << 30, false).type(kLocal, 0).type(kLocal | kVisible | kCoherent, 1).type(kVisible | kCoherent, 2).type(kVisible | kCoherent | kCached, 2);
+    const Memory m = Memory()
+                         .heap(8ull << 30, true)
+                         .heap(256ull << 20, true)
+                         .heap(16ull << 30, false)
+                         .type(kLocal, 0)
+                         .type(kLocal | kVisible | kCoherent, 1)
+                         .type(kVisible | kCoherent, 2)
+                         .type(kVisible | kCoherent | kCached, 2);
     EXPECT_EQ(order_of(plan_buffer_memory, m), (Order{0, 1, 2, 3}));
     EXPECT_EQ(order_of(plan_scalar_memory, m), (Order{1, 2, 3}));
 }
@@ -111,17 +129,23 @@ TEST(Plan, ASmallVisibleWindowIsNotForBuffers) {
 TEST(Plan, UnifiedMemoryIsCachedAndThereIsOnlyOneType) {
     const VkMemoryPropertyFlags all = kLocal | kVisible | kCoherent | kCached;
     const Memory m = Memory().heap(16ull << 30, true).type(all, 0);
-    for (auto plan : {plan_buffer_memory, plan_staging_memory, plan_scalar_memory}) EXPECT_EQ(order_of(plan, m), (Order{0}));
+    for (auto plan : {plan_buffer_memory, plan_staging_memory, plan_scalar_memory})
+        EXPECT_EQ(order_of(plan, m), (Order{0}));
 }
 
 TEST(Plan, CachedMemoryThatIsNotCoherentIsForStagingOnly) {
-    const Memory m = Memory().heap(4ull << 30, true).type(kLocal | kVisible | kCached, 0).type(kLocal | kVisible | kCoherent, 0);
+    const Memory m =
+        Memory().heap(4ull << 30, true).type(kLocal | kVisible | kCached, 0).type(kLocal | kVisible | kCoherent, 0);
     EXPECT_EQ(order_of(plan_staging_memory, m), (Order{0, 1}));
     EXPECT_EQ(order_of(plan_scalar_memory, m), (Order{1})) << "scalars are never flushed";
 }
 
 TEST(Plan, SpecialMemoryIsLeftAlone) {
-    const Memory m = Memory().heap(4ull << 30, true).type(kLocal | VK_MEMORY_PROPERTY_PROTECTED_BIT, 0).type(kLocal | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT, 0).type(kLocal, 0);
+    const Memory m = Memory()
+                         .heap(4ull << 30, true)
+                         .type(kLocal | VK_MEMORY_PROPERTY_PROTECTED_BIT, 0)
+                         .type(kLocal | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT, 0)
+                         .type(kLocal, 0);
     EXPECT_EQ(order_of(plan_buffer_memory, m), (Order{2}));
 }
 

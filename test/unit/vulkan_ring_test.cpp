@@ -58,7 +58,7 @@ TEST(Ring, OnePieceMayTakeAllOfIt) {
     Ring ring;
     ring.reset(1000, 64);  // rounded down to 960
     EXPECT_EQ(ring.size(), 960u);
-    uint32_t t;
+    uint32_t t = 0;
     uint64_t offset;
     EXPECT_FALSE(ring.reserve(961, &offset, &t));
     EXPECT_FALSE(ring.reserve(UINT64_MAX, &offset, &t));
@@ -129,7 +129,7 @@ TEST(Ring, CancelledPiecesComeBackAtBothEnds) {
 TEST(Ring, ManySmallPiecesOfOneBatchTakeOneEntry) {
     Ring ring;
     ring.reset(1 << 20, 16);
-    uint32_t t;
+    uint32_t t = 0;
     for (int i = 0; i < 5000; i++) {
         must_reserve(ring, 16, &t);
         ring.publish(t, 1 + i / 2500);
