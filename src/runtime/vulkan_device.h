@@ -108,13 +108,9 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
         !parse_alloc_config(halide_vulkan_get_alloc_config(user_context), config, failure)) {
         return nullptr;
     }
-    const PFN_vkGetInstanceProcAddr find = find_loader(user_context);
+    const PFN_vkGetInstanceProcAddr find = find_loader(user_context, failure);
     InstanceFunctions vk;
-    if (!find) {
-        failure.because(kSymbolNotFound) << "Vulkan: no loader library found (asked for vkGetInstanceProcAddr)";
-        return nullptr;
-    }
-    if (!load_instance_functions(find, instance, vk, failure)) return nullptr;
+    if (!find || !load_instance_functions(find, instance, vk, failure)) return nullptr;
     Device *d = (Device *)host_malloc(sizeof(Device));
     if (!d) {
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";

@@ -73,21 +73,21 @@ inline void *find_loader_symbol(void *, const char *name) {
     return halide_get_library_symbol(library, name);
 }
 
-// The loader's first function. Null when there is no Vulkan loader on this machine.
-inline PFN_vkGetInstanceProcAddr find_loader(void *user_context) {
-    return (PFN_vkGetInstanceProcAddr)halide_vulkan_get_symbol(user_context, "vkGetInstanceProcAddr");
+// The loader's first function; null, with the reason in failure, when there is no Vulkan loader on this machine.
+inline PFN_vkGetInstanceProcAddr find_loader(void *user_context, Failure &failure) {
+    void *const found = halide_vulkan_get_symbol(user_context, "vkGetInstanceProcAddr");
+    if (found) return (PFN_vkGetInstanceProcAddr)found;
+    const char *named = getenv("HL_VK_LOADER_LIB");
+    failure.because(kSymbolNotFound) << "Vulkan: no loader library found: asked for vkGetInstanceProcAddr in "
+                                     << (named && *named ? named : "libvulkan.so.1 and its other names")
+                                     << (named && *named ? ", which HL_VK_LOADER_LIB names"
+                                                         : "; HL_VK_LOADER_LIB names another file");
+    return nullptr;
 }
 
 inline bool load_global_functions(void *user_context, GlobalFunctions &vk, Failure &failure) {
-    vk.vkGetInstanceProcAddr = find_loader(user_context);
-    if (!vk.vkGetInstanceProcAddr) {
-        const char *named = getenv("HL_VK_LOADER_LIB");
-        failure.because(kSymbolNotFound) << "Vulkan: no loader library found: asked for vkGetInstanceProcAddr in "
-                                         << (named && *named ? named : "libvulkan.so.1 and its other names")
-                                         << (named && *named ? ", which HL_VK_LOADER_LIB names"
-                                                             : "; HL_VK_LOADER_LIB names another file");
-        return false;
-    }
+    vk.vkGetInstanceProcAddr = find_loader(user_context, failure);
+    if (!vk.vkGetInstanceProcAddr) return false;
     vk.vkEnumerateInstanceVersion =
         (PFN_vkEnumerateInstanceVersion)vk.vkGetInstanceProcAddr(nullptr, "vkEnumerateInstanceVersion");
 #define HV_GLOBAL(name)                                                                                                \

@@ -85,12 +85,13 @@ private:
         return request.blocks[0] > limit[0] || request.blocks[1] > limit[1] || request.blocks[2] > limit[2];
     }
     bool make_key(VariantKey &key);
+    void refuse_relocation(const Gpu &gpu);
     bool place_argument(Device &d, uint32_t index, BoundArgument &out, bool &relocated);
     bool check_aliases(Device &d, const LaunchScratch &scratch);
     Outcome allocate_bounces(Session &session, LaunchScratch &scratch);
     void free_bounces(Device &d, LaunchScratch &scratch);
     Outcome compile(Session &session, const VariantKey &key);
-    bool write_scalars(uint8_t *to, const LaunchScratch &scratch);
+    void write_scalars(uint8_t *to, const LaunchScratch &scratch);
     void copy_bounces(Device &d, const LaunchScratch &scratch, bool back);
     void record(Device &d, LaunchScratch &scratch, Variant &variant, VkDescriptorSet set, uint64_t uniform_offset);
     void dispatch(Device &d, LaunchScratch &scratch, bool relocated);
@@ -329,6 +330,19 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     return outcome;
 }
 
+// Says why a launch that only the relocated variant could serve is refused.
+inline void Launch::refuse_relocation(const Gpu &gpu) {
+    const char *why = kernel->info->why_not ? kernel->info->why_not : "too many buffers for push constants";
+    if (!over_limit(gpu)) {
+        failed(kDeviceRunFailed) << "an argument has negative strides, and its indices cannot be moved: " << why;
+        return;
+    }
+    const uint32_t *limit = gpu.limits().maxComputeWorkGroupCount;
+    failed(kDeviceRunFailed) << request.blocks[0] << " x " << request.blocks[1] << " x " << request.blocks[2]
+                             << " groups were asked for; the device's limits are " << limit[0] << " x " << limit[1]
+                             << " x " << limit[2] << ", and the grid cannot be cut: " << why;
+}
+
 inline Launch::Outcome Launch::attempt(Session &session) {
     Device &d = *session.device;
     LaunchScratch &scratch = d.scratch;
@@ -348,17 +362,7 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (!check_aliases(d, scratch)) return Outcome::failed;
     key.relocated |= over_limit(d.gpu);
     if (key.relocated && !(kernel->info->relocatable && kernel->shape->push_bytes > 0)) {
-        const bool too_many = over_limit(d.gpu);
-        const char *why = kernel->info->why_not ? kernel->info->why_not : "too many buffers for push constants";
-        if (!too_many)
-            failed(kDeviceRunFailed) << "an argument has negative strides, and its indices cannot be moved: " << why;
-        if (!too_many) return Outcome::failed;
-        failed(kDeviceRunFailed) << request.blocks[0] << " x " << request.blocks[1] << " x " << request.blocks[2]
-                                 << " groups were asked for; the device's limits are "
-                                 << d.gpu.limits().maxComputeWorkGroupCount[0] << " x "
-                                 << d.gpu.limits().maxComputeWorkGroupCount[1] << " x "
-                                 << d.gpu.limits().maxComputeWorkGroupCount[2]
-                                 << ", and the grid cannot be cut: " << why;
+        refuse_relocation(d.gpu);
         return Outcome::failed;
     }
     Variant *variant = kernel->find(key);
@@ -372,7 +376,7 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (!set || (uniform_bytes && !uniforms)) return session.submit() ? Outcome::again : Outcome::failed;
     const Outcome bounced = allocate_bounces(session, scratch);
     if (bounced != Outcome::done) return bounced;
-    if (uniforms && !write_scalars(uniforms, scratch)) return Outcome::failed;
+    if (uniforms) write_scalars(uniforms, scratch);
     copy_bounces(d, scratch, false);
     record(d, scratch, *variant, set, uniform_offset);
     copy_bounces(d, scratch, true);
@@ -380,16 +384,15 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     return session.recorded(0) ? Outcome::done : Outcome::failed;
 }
 
-inline bool Launch::write_scalars(uint8_t *to, const LaunchScratch &scratch) {
+inline void Launch::write_scalars(uint8_t *to, const LaunchScratch &scratch) {
     const Array<uint32_t> &members = kernel->info->uniform_offsets;
     for (uint32_t i = 0; i < request.scalars; i++) {
         __builtin_memcpy(to + members[i], request.args[request.buffers + i], request.sizes[request.buffers + i]);
     }
-    if (!has_index_members) return true;
+    if (!has_index_members) return;
     for (uint32_t i = 0; i < request.buffers; i++) {
         __builtin_memcpy(to + members[request.scalars + i], &scratch.arguments[i].binding.index, 4);
     }
-    return true;
 }
 
 // Into the bounce regions before the dispatch; what the kernel may have written back out of them after it.
