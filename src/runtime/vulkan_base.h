@@ -79,6 +79,10 @@ inline bool checked_add(T a, T b, T *out) {
 }
 // Signed 64-bit multiplication with overflow would be a library call (__mulodi4) on 32-bit targets; this one is not.
 inline bool checked_mul(int64_t a, int64_t b, int64_t *out) {
+    if (a == (int32_t)a && b == (int32_t)b) {
+        *out = a * b;
+        return true;
+    }
     const bool negative = (a < 0) != (b < 0);
     const uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
     const uint64_t xh = x >> 32, xl = x & 0xffffffffu, yh = y >> 32, yl = y & 0xffffffffu;

@@ -31,6 +31,8 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
     bool at_exit_registered;
+    uint64_t acquires;    // ever, by whomever
+    uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
     uint32_t compiled;    // something was compiled since the context was made; atomic
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
@@ -146,12 +148,12 @@ public:
     // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
     void end();
     // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
-    bool end_and_wait(uint64_t epoch) {
+    bool end_and_wait(uint64_t epoch, Wait manner = Wait::soon) {
         Device *d = device;
         add_user(d);
         if (epoch > d->submissions.submitted) submit();
         end();
-        const bool good = !failure.failed() && wait_until(*d, epoch, failure);
+        const bool good = !failure.failed() && wait_until(*d, epoch, failure, manner);
         drop_user(d);
         return good;
     }
@@ -164,18 +166,13 @@ public:
         s.batch.commands++;
         s.batch.bytes += bytes;
         s.batch.predicted_ns = device->flush.predict(s.batch.commands);
-        s.poll(device->gpu);
         __atomic_add_fetch(&device->flusher.activity, 1, __ATOMIC_RELAXED);
-        // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut
-        // smaller.
-        const bool somebody_waits = device->waiters > 0 && s.in_flight() > 0;
-        const uint32_t in_flight = max_of((uint32_t)s.in_flight(), somebody_waits ? 2u : 0u);
         // The gap is the caller's own time: a submit of ours in between must not make the next command look late, or
         // one submit would lead to the next (9.4 us for each launch on an H200 instead of 3.1).
         const uint64_t now = now_ns(device->gpu.clock);
         const uint64_t gap = now - device->last_command_ns;
         device->last_command_ns = now;
-        if (device->flush.should_submit(s.batch, in_flight, s.row, gap)) {
+        if (should_submit(gap)) {
             const bool submitted = submit();
             device->last_command_ns = now_ns(device->gpu.clock);
             return submitted;
@@ -195,6 +192,17 @@ private:
     VkDebugUtilsMessengerEXT messenger = VK_NULL_HANDLE;
 
     bool acquire(Need need);
+    bool should_submit(uint64_t gap) {
+        Submissions &s = device->submissions;
+        // The driver is asked only where the answer matters.
+        if (!device->flush.should_submit(s.batch, 0, s.row, gap)) return false;
+        s.poll(device->gpu);
+        // A call that waits will look at what is open when it wakes: with one in flight, more would only be cut
+        // smaller.
+        const bool somebody_waits = device->gpu.options.join >= 2 && device->waiters > 0 && s.in_flight() > 0;
+        const uint32_t in_flight = max_of((uint32_t)s.in_flight(), somebody_waits ? 2u : 0u);
+        return device->flush.should_submit(s.batch, in_flight, s.row, gap);
+    }
     bool use_queue(VkQueue queue, uint32_t family);
     void release() {
         if (!acquired) return;
@@ -260,6 +268,13 @@ inline bool Session::acquire(Need need) {
     }
     if (!device) return false;
     halide_mutex_lock(&device->lock);
+    // Whoever else held the queue may have submitted to it.
+    bool outside = !device->own;
+    if (device == own_context.state) {
+        outside = ++own_context.sessions != own_context.acquires;
+        own_context.sessions = own_context.acquires;
+    }
+    if (outside) device->submissions.note_outside_work();
     return use_queue(queue, family);
 }
 
@@ -323,7 +338,7 @@ inline bool Session::begin(Need need, Device *pinned) {
         if (wait_for == 0) {
             end();
             halide_thread_yield();
-        } else if (!end_and_wait(wait_for)) {
+        } else if (!end_and_wait(wait_for + kSlots / 2 - 1, Wait::patiently)) {
             return false;
         }
     }

@@ -186,7 +186,8 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
     Region &region = d.memory.region(region_id);
     uint8_t *mapped = d.memory.mapped(region);
     if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
-    const bool free_to_write = mapped && !d.gpu.lost && d.memory.last_use(region) <= d.submissions.completed;
+    const bool free_to_write = mapped && !d.gpu.lost && d.memory.is_free_for_cpu(region, d.submissions);
+    if (mapped) region.cpu_writes = true;
     if (free_to_write) region.cpu_writers++;
     halide_mutex_unlock(&d.lock);
     if (!free_to_write) return false;
@@ -291,6 +292,7 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
     const Access access = access_of(region, from.view, false);
     s.order(d.gpu, &access, 1);
     record_runs(runs, p.begin, p.bytes, region.buffer, region.offset, p.piece.buffer, p.piece.offset);
+    s.end_with_host_barrier();
     s.batch.commands++;
     p.epoch = s.open_epoch();
     d.memory.touch(region, d.submissions, false);

@@ -74,7 +74,7 @@ Devices devices;  // zero-initialised
 // With the device locked: a sync that comes now, or later, may see that there is nothing to wait for.
 inline void note_idle(Device &d) {
     const Submissions &s = d.submissions;
-    if (!s.open && s.completed == s.submitted && !s.has_unreported() && !d.gpu.lost) {
+    if ((!s.open || s.batch.commands == 0) && s.completed == s.submitted && !s.has_unreported() && !d.gpu.lost) {
         __atomic_store_n(&d.busy, 0, __ATOMIC_RELEASE);
     }
 }
@@ -216,9 +216,17 @@ inline void learn_time(Device &d, uint64_t target, bool waited) {
     d.last_done_ns = now;
 }
 
+// How to wait.
+enum class Wait {
+    soon,  // somebody wants to go on the moment it is done: spin, as long as that pays
+    // For room among the submissions, while half of them are still to run: the GPU has work for longer than it takes a
+    // thread to wake, so the processor is left to others.
+    patiently,
+};
+
 // Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
 // reason in failure when the device is lost or the wait fails.
-inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
+inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner = Wait::soon) {
     Gpu &gpu = d.gpu;
     Submissions &s = d.submissions;
     halide_mutex_lock(&d.lock);
@@ -228,10 +236,13 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
         while (target > s.completed && s.slot_of(target).lost) target--;
         if (target <= s.completed || !check_not_lost(gpu, failure)) break;
         Slot &slot = s.slot_of(target);
-        if (first) d.waits++;
+        if (first) {
+            d.waits++;
+            s.open_ahead(gpu);
+        }
         d.waiters++;
         slot.pins++;
-        const uint32_t budget = d.waiting.polls();
+        const uint32_t budget = manner == Wait::soon ? d.waiting.polls() : 0;
         halide_mutex_unlock(&d.lock);
 
         uint32_t polls = 0;
@@ -246,9 +257,9 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
         halide_mutex_lock(&d.lock);
         slot.pins--;
         d.waiters--;
-        if (blocked)
+        if (manner == Wait::soon && blocked)
             d.waiting.blocked();
-        else
+        else if (!blocked)
             d.waiting.finished_after(polls);
         if (result == VK_SUCCESS) {
             learn_time(d, target, blocked || polls > 1);

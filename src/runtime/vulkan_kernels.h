@@ -42,6 +42,7 @@ struct Variant {
 struct Kernel {
     const Module *module;
     const BlobKernel *code;
+    const char *asked_as;  // the entry's address when it was last asked for: a hint, compared by content all the same
     const SpirvInfo *info;
     Shape *shape;  // null until first launched
     Variant variants[kVariants];
@@ -79,8 +80,16 @@ public:
     Kernel *find(const Module *module, const char *entry, Failure &failure) {
         CompiledModule *compiled = find_module(module, failure);
         if (!compiled) return nullptr;
+        // Names of one pipeline share long beginnings: comparing all of them costs more than the rest of the search.
         for (uint32_t i = 0; i < compiled->count; i++) {
-            if (same_text(compiled->kernels[i].code->name, entry)) return &compiled->kernels[i];
+            Kernel &k = compiled->kernels[i];
+            if (k.asked_as == entry && same_text(k.code->name, entry)) return &k;
+        }
+        for (uint32_t i = 0; i < compiled->count; i++) {
+            Kernel &k = compiled->kernels[i];
+            if (!same_text(k.code->name, entry)) continue;
+            k.asked_as = entry;
+            return &k;
         }
         failure.because(kInternalError) << "Vulkan: kernel '" << entry << "' is not among the " << compiled->count
                                         << " of its module";

@@ -75,6 +75,7 @@ private:
     Failure &failure;
     Kernel *kernel = nullptr;
     bool has_index_members = false;  // the newer kind of kernel
+    bool has_bounces = false;        // an argument goes through a copy
     uint64_t uniform_bytes = 0;
 
     Outcome attempt(Session &session);
@@ -253,6 +254,7 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     r.array_stride = info.buffers[out.place].array_stride;
     r.can_index = has_index_members || (info.relocatable && kernel->shape->push_bytes > 0);
     out.binding = plan_binding(r);
+    has_bounces |= out.binding.way == BindingWay::bounce;
     relocated |= out.binding.index != 0 && !has_index_members;
     if (out.binding.range > d.gpu.storage_range) {
         failed(kDeviceRunFailed) << "buffer argument " << index << " has " << out.binding.range
@@ -356,10 +358,11 @@ inline Launch::Outcome Launch::attempt(Session &session) {
         failed(kOutOfMemory) << "out of host memory for " << request.buffers << " arguments";
         return Outcome::failed;
     }
+    has_bounces = false;
     for (uint32_t i = 0; i < request.buffers; i++) {
         if (!place_argument(d, i, scratch.arguments[i], key.relocated)) return Outcome::failed;
     }
-    if (!check_aliases(d, scratch)) return Outcome::failed;
+    if (has_bounces && !check_aliases(d, scratch)) return Outcome::failed;
     key.relocated |= over_limit(d.gpu);
     if (key.relocated && !(kernel->info->relocatable && kernel->shape->push_bytes > 0)) {
         refuse_relocation(d.gpu);
@@ -374,13 +377,17 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (set && uniform_bytes)
         uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
     if (!set || (uniform_bytes && !uniforms)) return session.submit() ? Outcome::again : Outcome::failed;
-    const Outcome bounced = allocate_bounces(session, scratch);
-    if (bounced != Outcome::done) return bounced;
+    if (has_bounces) {
+        const Outcome bounced = allocate_bounces(session, scratch);
+        if (bounced != Outcome::done) return bounced;
+    }
     if (uniforms) write_scalars(uniforms, scratch);
-    copy_bounces(d, scratch, false);
+    if (has_bounces) copy_bounces(d, scratch, false);
     record(d, scratch, *variant, set, uniform_offset);
-    copy_bounces(d, scratch, true);
-    free_bounces(d, scratch);
+    if (has_bounces) {
+        copy_bounces(d, scratch, true);
+        free_bounces(d, scratch);
+    }
     return session.recorded(0) ? Outcome::done : Outcome::failed;
 }
 

@@ -45,7 +45,9 @@ struct Region {
     uint64_t wanted;       // bytes that were asked for
     uint64_t last_write;   // epoch of the newest submission that writes it; see Submissions::was_lost
     uint64_t last_use;     // wrapped regions only: others have it in Ranges
+    uint64_t gpu_wrote;    // epoch of the newest submission that may have written these bytes, for whatever buffer
     bool lost;             // a write was lost, and only parts were written since
+    bool cpu_writes;       // the CPU writes it directly now and then
     uint32_t cpu_writers;  // direct uploads under way
     uint32_t memory;       // names the memory to the hazard tracker: regions of one block share it
     uint32_t range;        // Ranges::kNone when wrapped
@@ -81,9 +83,13 @@ public:
         return r.range == Ranges::kNone ? r.last_use : ranges.last_use(r.range);
     }
     // A command of the open batch uses the region. A write may cover only a part, so contents that were lost stay lost.
-    void touch(Region &r, const Submissions &submissions, bool write) {
+    void touch(Region &r, Submissions &submissions, bool write) {
         const uint64_t epoch = submissions.open_epoch();
-        if (write) r.lost = is_lost(r, submissions);
+        if (write) {
+            r.lost = is_lost(r, submissions);
+            r.gpu_wrote = epoch;
+            if (r.cpu_writes || mapped_for_reading(r)) submissions.end_with_host_barrier();
+        }
         if (r.range == Ranges::kNone)
             r.last_use = max_of(r.last_use, epoch);
         else
@@ -101,6 +107,11 @@ public:
             return nullptr;  // what an application does with them is not known here
         const OwnedBuffer &b = blocks[ranges.block(r.range)].buffer;
         return b.mapped && b.coherent ? b.mapped + r.offset : nullptr;
+    }
+
+    // Whether the CPU may write there now: the GPU is done with the region, and its writes reached the host's domain.
+    bool is_free_for_cpu(const Region &r, const Submissions &s) const {
+        return last_use(r) <= s.completed && r.gpu_wrote <= s.host_epoch;
     }
 
     // The same where the CPU also reads at full speed.
@@ -126,7 +137,8 @@ public:
             if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
         }
         if (memory == next_wrapped_memory) next_wrapped_memory++;
-        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, false, 0, memory, Ranges::kNone, 1, kNoIndex};
+        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, 0, false, false, 0, memory, Ranges::kNone, 1,
+                       kNoIndex};
         return id;
     }
 
@@ -343,6 +355,8 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
                    bytes,
                    0,
                    0,
+                   ranges.last_use(range),
+                   false,
                    false,
                    0,
                    ranges.block(range),

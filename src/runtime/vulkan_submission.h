@@ -5,12 +5,19 @@
 // a launch.
 //
 // Every submission gets the next 64-bit number, its epoch, and uses slot epoch % 16. `completed` is the newest epoch
-// known to be done: submissions of one queue finish in order, since each begins with a barrier after everything before
-// it on the queue (what a CUDA stream promises), and a fence also waits for all earlier submissions. Whatever must
+// known to be done: a fence also waits for all earlier submissions of its queue, so epochs end in order. Whatever must
 // outlive GPU work carries an epoch and is compared with `completed`; nothing else is tracked.
 //
-// A slot is open (commands are recorded), in flight, or done. Each submission ends with a barrier from its writes to
-// host reads and writes: that makes downloads visible, and later CPU writes into memory that the GPU used safe.
+// A slot is open (commands are recorded), in flight, or done.
+//
+// Order. Commands take effect as if they ran one after the other (what a CUDA stream promises), by barriers where they
+// conflict and nowhere else: the hazard tracker lives on from one submission to the next. When the host has seen that
+// everything before is done, no barrier is needed at all: a fence makes the GPU's writes available, and vkQueueSubmit
+// makes what is available visible to all that it starts (Vulkan 1.3, appendix B, "Availability, Visibility, and Domain
+// Operations"). Work that is not ours (an application's on the same queue) counts as a conflict with everything.
+//
+// A submission whose writes the CPU may look at, or write over, ends with a barrier to the host; `host_epoch` is the
+// newest that did, and covers all before it. Others do without: it costs 1.9 us of a launch that is waited for (H200).
 //
 // A submission that the driver refuses is lost: its epoch counts as completed, its number is remembered, and what it
 // would have written is known to be wrong (see was_lost).
@@ -100,6 +107,15 @@ public:
     // After can_open. Begins a batch if none is open.
     bool open_batch(Gpu &gpu, Failure &failure);
 
+    // Begins the next batch, if its slot is free, for a caller that has time: one that is about to wait for the GPU.
+    // Resetting and beginning cost 1 to 2 us (H200), which the next command then need not pay. What is refused here is
+    // tried again, and told, by the call that needs the batch.
+    void open_ahead(Gpu &gpu) {
+        Failure ignored;
+        const Slot &slot = slot_of(open_epoch());
+        if (!open && slot.epoch <= completed && slot.pins == 0 && !gpu.lost) open_batch(gpu, ignored);
+    }
+
     // Room for scalar arguments in the open batch; null when the batch is full and must be submitted first.
     uint8_t *scalar_space(const Gpu &gpu, uint64_t bytes, uint64_t *offset) {
         const uint64_t at = align_up(scalars_used, max_of<uint64_t>(16, gpu.limits().minUniformBufferOffsetAlignment));
@@ -109,11 +125,26 @@ public:
         return scalars.mapped + *offset;
     }
 
-    // Notes a command's accesses; records a barrier before it where one of them conflicts with the batch so far.
+    // Notes a command's accesses; records a barrier before it where one of them conflicts with what may be running.
     void order(Gpu &gpu, const Access *accesses, size_t count) {
-        if (hazards.add(accesses, count)) record_barrier(gpu);
+        if (untouched) {
+            untouched = false;
+            if (completed == submitted && !outside) hazards.clear();
+            if (outside) hazards.assume_anything();
+        }
+        if (!hazards.add(accesses, count)) return;
+        record_barrier(gpu);
+        outside = false;
     }
     void record_barrier(Gpu &gpu);
+
+    // Work that is not ours may be on the queue.
+    void note_outside_work() {
+        outside = true;
+        untouched = true;
+    }
+    // The open batch writes what the CPU may read, or write over, without a command in between.
+    void end_with_host_barrier() { host_barrier = true; }
 
     bool submit(Gpu &gpu, Failure &failure);
 
@@ -122,6 +153,7 @@ public:
         if (!open) return;
         slot_of(open_epoch()).epoch = 0;
         open = false;
+        hazards.assume_anything();  // a barrier in it never ran
     }
 
     // Waits for everything in flight, under the lock: for rare events only.
@@ -146,7 +178,7 @@ public:
 
     // Whether the submission of this epoch was refused, so that what it should have written was not.
     bool was_lost(uint64_t epoch) const {
-        if (epoch == 0) return false;
+        if (epoch == 0 || lost_count == 0) return false;
         for (uint64_t e : lost_epochs) {
             if (e == epoch) return true;
         }
@@ -154,6 +186,7 @@ public:
     }
     const char *lost_cause() const { return cause; }
 
+    uint64_t host_epoch;   // what epochs up to here wrote, the CPU may touch when they are done
     uint32_t row;          // submissions since a caller last waited
     uint64_t submissions;  // ever, for statistics
     uint64_t barriers;
@@ -161,6 +194,9 @@ public:
 private:
     Slot slots[kSlots];
     Hazards hazards;
+    bool untouched;     // no command of the open batch was ordered yet
+    bool outside;       // work that is not ours may be on the queue
+    bool host_barrier;  // see end_with_host_barrier
     uint64_t scalars_used;
     // The newest refused submissions. A program that goes on after 32 of them has seen 32 errors.
     uint64_t lost_epochs[32];
@@ -168,6 +204,7 @@ private:
     bool unreported;
     char cause[256];
 
+    void record_host_barrier(Gpu &gpu);
     void give_up_batch(const Failure &failure) {
         Slot &slot = slot_of(open_epoch());
         slot.lost = true;
@@ -176,6 +213,7 @@ private:
         Text(cause, sizeof(cause)) << failure.message;
         submitted++;
         open = false;
+        hazards.assume_anything();  // its barriers never ran
         if (completed + 1 == submitted) completed = submitted;
     }
 };
@@ -254,8 +292,19 @@ inline void Submissions::record_barrier(Gpu &gpu) {
     barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
                             VK_ACCESS_TRANSFER_WRITE_BIT;
     const VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-    gpu.vk.vkCmdPipelineBarrier(commands(), stages, stages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    if (outside) barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
+    gpu.vk.vkCmdPipelineBarrier(commands(), outside ? VK_PIPELINE_STAGE_ALL_COMMANDS_BIT : stages, stages, 0, 1,
+                                &barrier, 0, nullptr, 0, nullptr);
     barriers++;
+}
+
+inline void Submissions::record_host_barrier(Gpu &gpu) {
+    VkMemoryBarrier barrier = {};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT;
+    gpu.vk.vkCmdPipelineBarrier(commands(), VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                                VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
 }
 
 inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
@@ -286,29 +335,16 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
     open = true;
     batch = {};
     scalars_used = 0;
-    hazards.clear();
-    // After everything before it on the queue, work of the application included.
-    VkMemoryBarrier barrier = {};
-    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
-    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                            VK_ACCESS_TRANSFER_WRITE_BIT;
-    gpu.vk.vkCmdPipelineBarrier(slot.commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-                                VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier,
-                                0, nullptr, 0, nullptr);
+    untouched = true;
+    host_barrier = false;
     return true;
 }
 
-// On failure the batch is lost and its slot free again; the failure names the call.
+// An empty batch stays open. On failure the batch is lost and its slot free again; the failure names the call.
 inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
-    if (!open) return true;
+    if (!open || batch.commands == 0) return true;
     Slot &slot = slot_of(open_epoch());
-    VkMemoryBarrier barrier = {};
-    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-    barrier.dstAccessMask = VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT;
-    gpu.vk.vkCmdPipelineBarrier(slot.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-                                VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+    if (host_barrier) record_host_barrier(gpu);
     Failure cause_of_loss;
     VkResult result = gpu.vk.vkEndCommandBuffer(slot.commands);
     const char *call = "vkEndCommandBuffer";
@@ -337,6 +373,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     slot.command_count = batch.commands;
     slot.submit_ns = now_ns(gpu.clock);
     submitted++;
+    if (host_barrier) host_epoch = submitted;
     submissions++;
     row++;
     open = false;

@@ -30,8 +30,8 @@ inline void sync(void *user_context, uint64_t number, Failure &failure) {
     // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so
     // that the commands of other threads that arrive meanwhile share its submit. With other calls waiting, until none
     // is left.
-    const bool others_wait = d.waiters > 0 && s.in_flight() > 0;
-    if (unsubmitted && (s.in_flight() >= 2 || others_wait)) {
+    const bool others_wait = d.gpu.options.join >= 2 && d.waiters > 0 && s.in_flight() > 0;
+    if (unsubmitted && ((d.gpu.options.join >= 1 && s.in_flight() >= 2) || others_wait)) {
         add_user(&d);
         const bool waited = session.end_and_wait(others_wait ? s.submitted : s.submitted - 1);
         const bool again = waited && session.begin(Need::existing, &d);
