@@ -203,7 +203,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
                                        VkQueue *queue, uint32_t *queue_family_index,
                                        VkDebugUtilsMessengerEXT *messenger, bool create) {
     OwnContext &c = own_context;
-    halide_mutex_lock(&c.lock);  // until release_context, also after a failure
+    c.lock.lock();  // until release_context, also after a failure
     Failure failure;
     if (!c.device && create && !create_own_context(user_context, failure)) {
         c.failure.keep(failure);
@@ -221,7 +221,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
 }
 
 WEAK int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
-    halide_mutex_unlock(&own_context.lock);
+    own_context.lock.unlock();
     return kSuccess;
 }
 

@@ -100,25 +100,25 @@ inline void end_handle(void *user_context, uint64_t number, bool give_back, Fail
     Device *d = pinned.device;
     if (!d) return;
     const uint32_t region_id = pinned.handle.region;
-    halide_mutex_lock(&d->lock);
+    d->lock.lock();
     if (give_back) {
         const uint64_t last_use = d->memory.last_use(d->memory.region(region_id));
         const bool unsubmitted = last_use > d->submissions.submitted;
-        halide_mutex_unlock(&d->lock);
+        d->lock.unlock();
         if (unsubmitted) {
             Session session(user_context, failure);
             if (session.begin(Need::existing, d)) session.submit();
         }
         // A failure here is an earlier call's: freeing goes on, and does not report it.
         wait_until(*d, last_use, failure);
-        halide_mutex_lock(&d->lock);
+        d->lock.lock();
     }
     d->memory.drop_reference(d->deferred, region_id);
     if (give_back) {
         d->memory.trim(d->gpu, d->submissions.completed);
         d->staging.trim(d->gpu, d->submissions.completed);
     }
-    halide_mutex_unlock(&d->lock);
+    d->lock.unlock();
 }
 
 // A handle for the part of a region that begins `delta` bytes after the parent's minimal element.
@@ -127,10 +127,10 @@ inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
     if (!pinned.check("crop", failure)) return 0;
     Device &d = *pinned.device;
     const int64_t origin = (int64_t)pinned.handle.origin + delta;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     const bool inside = origin >= 0 && (uint64_t)origin <= pinned.handle.bytes;
     if (inside) d.memory.add_reference(pinned.handle.region);
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     if (!inside) {
         failure.because(kCropFailed) << "Vulkan: a crop at byte " << origin << " of a device allocation of "
                                      << pinned.handle.bytes << " bytes was asked for";
@@ -140,9 +140,9 @@ inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
                                          pinned.handle.wrapped);
     if (number == 0) {
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
-        halide_mutex_lock(&d.lock);
+        d.lock.lock();
         d.memory.drop_reference(d.deferred, pinned.handle.region);
-        halide_mutex_unlock(&d.lock);
+        d.lock.unlock();
     }
     return number;
 }

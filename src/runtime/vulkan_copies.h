@@ -119,14 +119,14 @@ inline Access Copier::access_of(const Region &region, const StridedView &view, b
 inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait) {
     for (;;) {
         uint64_t wait_for = 0;
-        halide_mutex_lock(&d.lock);
+        d.lock.lock();
         Reserved result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
         if (result == Reserved::full && d.submissions.in_flight() > 0) {
             d.submissions.poll(d.gpu);
             result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
         }
         const bool unsubmitted = wait_for > d.submissions.submitted;
-        halide_mutex_unlock(&d.lock);
+        d.lock.unlock();
         if (result != Reserved::full || !may_wait) return result;
         if (unsubmitted) {
             Session session(user_context, failure);
@@ -140,19 +140,19 @@ inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait
 }
 
 inline void Copier::cancel(const StagingPiece &piece) {
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     d.staging.cancel(piece);
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
 }
 
 // A piece whose end could not be waited for stays taken until its epoch is known to be done.
 inline void Copier::give_back(const Pending &p, bool gpu_is_done) {
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     if (gpu_is_done)
         d.staging.cancel(p.piece);
     else
         d.staging.publish(p.piece, p.epoch);
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
 }
 
 // An upload of everything makes good what an earlier loss left undone.
@@ -182,18 +182,18 @@ inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, 
 // True when the bytes were written; false without a failure when staging must do it.
 inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region_id) {
     if (!d.gpu.options.direct || plan.bytes() > kDirectUploadBytes) return false;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     Region &region = d.memory.region(region_id);
     uint8_t *mapped = d.memory.mapped(region);
     if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
     const bool free_to_write = mapped && !d.gpu.lost && d.memory.is_free_for_cpu(region, d.submissions);
     if (mapped) region.cpu_writes = true;
     if (free_to_write) region.cpu_writers++;
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     if (!free_to_write) return false;
     // The next submission makes the write visible to the GPU. Too small to share with other threads.
     copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     Region &written = d.memory.region(region_id);  // the table may have grown
     written.cpu_writers--;
     if (d.submissions.was_lost(written.last_write)) {
@@ -201,7 +201,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
         written.last_write = 0;
     }
     note_written(plan, written);
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     return true;
 }
 
@@ -235,9 +235,9 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     CopyPlan plan;
     if (!plan_copy(from, to.view, Side::destination, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     const bool inside = check_bounds(to, "an upload to");
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     if (!inside) return false;
     if (upload_directly(plan, host, to.region)) return true;
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
@@ -254,9 +254,9 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
         if (!record_upload(unpack, begin, bytes, piece, to)) return false;
         begin += bytes;
     }
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     note_written(plan, d.memory.region(to.region));
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     return true;
 }
 
@@ -310,12 +310,13 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
     CopyPlan plan;
     if (!plan_copy(from.view, to, Side::source, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     const bool inside = check_bounds(from, "a download of");
-    halide_mutex_unlock(&d.lock);
+    const bool readable = inside && d.memory.mapped_for_reading(d.memory.region(from.region)) != nullptr;
+    d.lock.unlock();
     if (!inside) return false;
     bool done = false;
-    if (!download_directly(plan, from.region, host, &done)) return false;
+    if (readable && !download_directly(plan, from.region, host, &done)) return false;
     if (done) return true;
 
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
@@ -388,7 +389,7 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     CopyPlan plan;
     if (!plan_copy(from.view, to.view, Side::destination, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     bool good = check_bounds(from, "a copy of") && check_bounds(to, "a copy to") &&
                 check_not_lost_contents(d.memory.region(from.region));
     bool overlap = false;
@@ -397,7 +398,7 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
                      b = access_of(d.memory.region(to.region), to.view, true);
         overlap = a.memory == b.memory && a.begin < b.end && b.begin < a.end;
     }
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     if (!good) return false;
     if (overlap) return copy_through_region(plan, from, to);
     for (;;) {

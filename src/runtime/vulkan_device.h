@@ -21,6 +21,7 @@
 #include "vulkan_arguments.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_handles.h"
+#include "vulkan_lock.h"
 #include "vulkan_process.h"
 #include "vulkan_staging.h"
 #include "vulkan_workers.h"
@@ -30,15 +31,16 @@ namespace {
 
 // The thread that submits what a caller left open (vulkan_flusher.h). Guarded by the device's lock.
 struct Flusher {
+    halide_mutex sleeping;  // the thread's own, for `wake`: a leaf
     halide_cond wake;
     halide_thread *thread;  // null until a batch is first left open
-    bool armed;             // there may be something to submit
+    uint32_t armed;         // there may be something to submit; written under the device's lock, read without
     uint32_t stop;          // atomic
     uint32_t activity;      // commands recorded, wraps around; atomic
 };
 
 struct Device {
-    halide_mutex lock;
+    Lock lock;
     Gpu gpu;
     Submissions submissions;
     Deferred deferred;
@@ -52,10 +54,9 @@ struct Device {
     Flusher flusher;
     Workers workers;
     CopyKernel copy_kernel;
-    uint64_t waits;    // ever, for statistics
-    uint32_t waiters;  // calls that wait for the GPU now; guarded by the lock
-    uint32_t users;    // calls inside; atomic
-    uint32_t busy;     // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
+    uint64_t waits;  // ever, for statistics
+    uint32_t users;  // calls inside; atomic
+    uint32_t busy;   // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
@@ -101,7 +102,7 @@ inline void destroy_state(Device *d) {
 // The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
 inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
                             VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family,
-                            Failure &failure) {
+                            const EnabledFeatures &enabled, Failure &failure) {
     NumberOptions options;
     AllocConfig config;
     if (!read_number_options(options, failure) ||
@@ -126,12 +127,14 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.callbacks = callbacks;
     gpu.options = options;
     gpu.alloc_config = config;
+    gpu.enabled = enabled;
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
     gpu.storage_range = storage_range(gpu.properties);
     gpu.clock = find_clock();
     const uint32_t cores = usable_cores();
     gpu.can_spin = spinning_pays(gpu, cores);
+    __atomic_store_n(&lock_looks, cores == 1 ? 0 : kLockLooks, __ATOMIC_RELAXED);
     d->workers.configure(copy_threads(gpu, cores));
     FlushOptions flush;
     flush.mode = (FlushMode)options.flush_mode;
@@ -229,9 +232,9 @@ enum class Wait {
 inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner = Wait::soon) {
     Gpu &gpu = d.gpu;
     Submissions &s = d.submissions;
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     for (bool first = true;; first = false) {
-        // A refused submission has no fence; the one before it does.
+        // A refused submission never ends; the one before it does.
         uint64_t target = min_of(epoch, s.submitted);
         while (target > s.completed && s.slot_of(target).lost) target--;
         if (target <= s.completed || !check_not_lost(gpu, failure)) break;
@@ -240,41 +243,43 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
             d.waits++;
             s.open_ahead(gpu);
         }
-        d.waiters++;
         slot.pins++;
-        const uint32_t budget = manner == Wait::soon ? d.waiting.polls() : 0;
-        halide_mutex_unlock(&d.lock);
+        const uint32_t budget = manner == Wait::soon ? d.waiting.budget_ns() : 0;
+        d.lock.unlock();
 
         uint32_t polls = 0;
+        uint64_t spun_ns = 0;
+        const uint64_t begin_ns = budget ? now_ns(gpu.clock) : 0;
         VkResult result = VK_NOT_READY;
-        while (polls < budget && result == VK_NOT_READY) {
-            result = gpu.vk.vkGetFenceStatus(gpu.device, slot.fence);
-            polls++;
+        while (spun_ns < budget && result == VK_NOT_READY) {
+            result = s.progress.passed(gpu, target);
+            // A look at the clock costs as much as a poll or two.
+            if ((++polls & 7) == 0 || result != VK_NOT_READY)
+                spun_ns = begin_ns ? now_ns(gpu.clock) - begin_ns : (uint64_t)polls * WaitPolicy::kPoll_ns;
         }
         const bool blocked = result == VK_NOT_READY;
-        if (blocked) result = gpu.vk.vkWaitForFences(gpu.device, 1, &slot.fence, VK_TRUE, UINT64_MAX);
+        if (blocked) result = s.progress.wait(gpu, target);
 
-        halide_mutex_lock(&d.lock);
+        d.lock.lock();
         slot.pins--;
-        d.waiters--;
         if (manner == Wait::soon && blocked)
             d.waiting.blocked();
         else if (!blocked)
-            d.waiting.finished_after(polls);
+            d.waiting.finished();
         if (result == VK_SUCCESS) {
             learn_time(d, target, blocked || polls > 1);
             s.completed = max_of(s.completed, target);
         } else if (result != VK_TIMEOUT) {
-            gpu_failed(gpu, failure, blocked ? "vkWaitForFences" : "vkGetFenceStatus", result, kDeviceSyncFailed);
+            gpu_failed(gpu, failure, blocked ? s.progress.wait_name() : s.progress.query_name(), result,
+                       kDeviceSyncFailed);
             break;
         }
     }
     s.row = 0;
-    // Refused submissions right behind what is done are done as well.
-    while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
+    s.skip_lost();
     d.deferred.collect(gpu, s.completed);
     note_idle(d);
-    halide_mutex_unlock(&d.lock);
+    d.lock.unlock();
     return !failure.failed();
 }
 

@@ -15,7 +15,7 @@
 //
 // WaitPolicy. After a submit, a blocking wait returns after 48 to 53 us where polling the fence returns after 15 to 17:
 // a short wait is worth a spin, a long one is not, and nobody says beforehand which it is. The budget is learnt from
-// the waits before and counted in polls of about 0.06 us, because a clock can step.
+// the waits before.
 //
 // Memory: some words. Threads: unsafe, the owner locks (a lost update would cost time, never a wrong result).
 
@@ -55,14 +55,19 @@ public:
     constexpr FlushPolicy() = default;
     constexpr explicit FlushPolicy(const FlushOptions &options) : options(options) {}
 
+    // Whether the batch must not grow, whatever is in flight.
+    bool is_full(const Batch &batch) const {
+        if (batch.commands >= options.max_commands || batch.bytes >= options.max_bytes) return true;
+        if (options.mode != FlushMode::automatic) return options.mode == FlushMode::always;
+        return batch.predicted_ns >= options.max_ns || (ns_per_command == 0 && batch.commands >= kMostUnlearnt);
+    }
+
     // `row`: submissions since somebody last waited for the GPU. `gap_ns`: from the command before to this one.
     bool should_submit(const Batch &batch, uint32_t submissions_in_flight, uint32_t row, uint64_t gap_ns) const {
         if (batch.commands == 0) return false;
         if (options.mode == FlushMode::always) return true;
-        if (batch.commands >= options.max_commands || batch.bytes >= options.max_bytes) return true;
+        if (is_full(batch)) return true;
         if (options.mode == FlushMode::count) return false;
-        if (ns_per_command == 0 && batch.commands >= kMostUnlearnt) return true;
-        if (batch.predicted_ns >= options.max_ns) return true;
         if (submissions_in_flight >= kKeepInFlight) return false;
         return gap_ns > kShortGap_ns || batch.commands >= early_commands(row);
     }
@@ -103,46 +108,45 @@ private:
     uint32_t ns_per_command = 0;
 };
 
-// One wait: poll at most polls() times, then block. Report finished_after(n) when the n-th poll saw the end, blocked()
-// when the budget ran out. A budget of 0 means: block at once.
+// One wait: poll for at most budget_ns(), then block. Report finished() when a poll saw the end, blocked() when the
+// budget ran out. A budget of 0 means: block at once.
 class WaitPolicy {
 public:
+    // What a poll is taken to last where there is no clock: asking a fence costs 0.06 us on an H200, a timeline less.
+    static constexpr uint32_t kPoll_ns = 60;
+
     // Spinning is wrong on a CPU device and with one usable core: the spinner would take the core that does the work.
-    constexpr explicit WaitPolicy(bool can_spin = false) : budget(can_spin ? kMost : 0) {}
+    constexpr explicit WaitPolicy(bool can_spin = false)
+        : most(can_spin ? kMost_ns : 0), budget(can_spin ? kMost_ns : 0) {}
 
-    uint32_t polls() const { return budget; }
+    uint32_t budget_ns() const { return budget; }
 
-    // The budget rises at once to twice what was needed, and comes down by eighths.
-    void finished_after(uint32_t polls) {
-        if (budget == 0) return;
+    // A wait that spinning saw the end of: so may the next.
+    void finished() {
         misses = 0;
-        const uint32_t wanted = polls >= (kMost - kLeast) / 2 ? kMost : 2 * polls + kLeast;
-        if (wanted > budget)
-            budget = wanted;
-        else
-            budget -= (budget - wanted) / 8;
+        budget = most;
     }
 
-    // Spun in vain: half as long the next time. Every so often the whole budget is tried, or a budget that has become
-    // too small could never learn that the waits are short again.
+    // Spun in vain. A few times can happen to short waits; more, and the waits are long ones, not worth a spin. Every
+    // so often the whole budget is tried again, or it would never show that they are short once more.
     void blocked() {
-        if (budget == 0) return;
         misses++;
-        if ((misses & (kProbeEvery - 1)) == 0)
-            budget = kMost;
-        else
-            budget = max_of(budget / 2, (uint32_t)kLeast);
+        if (most == 0) return;
+        budget = misses < kPatience || (misses & (kProbeEvery - 1)) == 0 ? most : (uint32_t)kLeast_ns;
     }
 
 private:
-    // About 61 us: what a blocking wait costs. To spin as long as the alternative costs at most doubles the wait,
-    // whatever comes; a wait for a small launch, 15 to 17 us, needs about 280.
-    static constexpr uint32_t kMost = 1024;
-    // About 4 us: finds work that is all but done, and is lost in the noise of a wait that blocks.
-    static constexpr uint32_t kLeast = 64;
-    // With it, spinning in vain averages (61 + 31 + 15 + 8 + 4 * 4) / 8 = 16 us per wait that blocks anyway.
+    // What a blocking wait costs (48 to 53 us on an H200) and a little more. To spin as long as the alternative costs
+    // at most doubles the wait, whatever comes. A wait for a small launch takes 9 to 15 us, behind those of three other
+    // threads 40.
+    static constexpr uint32_t kMost_ns = 60000;
+    // Finds work that is all but done, and is lost in the noise of a wait that blocks.
+    static constexpr uint32_t kLeast_ns = 4000;
+    static constexpr uint32_t kPatience = 4;
+    // With it, long waits spin for (60 + 7 * 4) / 8 = 11 us each.
     static constexpr uint32_t kProbeEvery = 8;
 
+    uint32_t most;
     uint32_t budget;
     uint32_t misses = 0;
 };

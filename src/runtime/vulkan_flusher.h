@@ -25,8 +25,10 @@ namespace {
 constexpr int kQuiet_us = 200;
 
 // The queue's lock of the own context (vulkan_context.h), which a submit needs and which comes before the device's.
-inline halide_mutex *own_queue_lock();
+inline Lock *own_queue_lock();
 
+inline bool is_armed(const Device &d) { return __atomic_load_n(&d.flusher.armed, __ATOMIC_RELAXED) != 0; }
+inline void set_armed(Device &d, uint32_t to) { __atomic_store_n(&d.flusher.armed, to, __ATOMIC_RELAXED); }
 inline bool must_stop(const Device &d) { return __atomic_load_n(&d.flusher.stop, __ATOMIC_ACQUIRE) != 0; }
 
 // One round of the thread, under the device's lock.
@@ -34,19 +36,19 @@ inline void flush_round(Device &d) {
     Submissions &s = d.submissions;
     Failure failure;
     if (!s.open || s.batch.commands == 0 || d.gpu.lost) {
-        d.flusher.armed = false;
+        set_armed(d, 0);
         return;
     }
     s.poll(d.gpu);
     if (s.in_flight() >= 2) return;  // enough to run: look again in a while
     // The lock order is queue, device.
-    halide_mutex_unlock(&d.lock);
-    halide_mutex_lock(own_queue_lock());
-    halide_mutex_lock(&d.lock);
+    d.lock.unlock();
+    own_queue_lock()->lock();
+    d.lock.lock();
     // A refusal is told by the next device_sync, and by whoever reads what was to be written.
     if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2 && !s.submit(d.gpu, failure))
         s.leave_unreported();
-    halide_mutex_unlock(own_queue_lock());
+    own_queue_lock()->unlock();
 }
 
 // Returns when no command was recorded for a while. Called with no lock held: a thread that came by for the lock now
@@ -59,43 +61,51 @@ inline void wait_for_quiet(const Device &d) {
     } while (!must_stop(d) && seen != __atomic_load_n(&d.flusher.activity, __ATOMIC_RELAXED));
 }
 
+// Sleeps until there may be something to submit, or the end.
+inline void sleep_until_armed(Device &d) {
+    halide_mutex_lock(&d.flusher.sleeping);
+    while (!must_stop(d) && !is_armed(d)) halide_cond_wait(&d.flusher.wake, &d.flusher.sleeping);
+    halide_mutex_unlock(&d.flusher.sleeping);
+}
+
+inline void wake_flusher(Device &d) {
+    halide_mutex_lock(&d.flusher.sleeping);
+    halide_cond_signal(&d.flusher.wake);
+    halide_mutex_unlock(&d.flusher.sleeping);
+}
+
 inline void run_flusher(void *device) {
     Device &d = *(Device *)device;
-    halide_mutex_lock(&d.lock);
-    while (!must_stop(d)) {
-        if (!d.flusher.armed) {
-            halide_cond_wait(&d.flusher.wake, &d.lock);
-            continue;
-        }
-        halide_mutex_unlock(&d.lock);
+    for (sleep_until_armed(d); !must_stop(d); sleep_until_armed(d)) {
         wait_for_quiet(d);
-        halide_mutex_lock(&d.lock);
-        flush_round(d);
+        d.lock.lock();
+        if (!must_stop(d)) flush_round(d);
+        d.lock.unlock();
     }
-    halide_mutex_unlock(&d.lock);
 }
 
 // A batch stays open: somebody will submit it. False when there can be no thread; the caller submits then.
 inline bool arm_flusher(Device &d) {
+    if (is_armed(d)) return true;
     if (!d.own || !d.gpu.options.flush_thread || must_stop(d)) return false;
-    if (d.flusher.armed) return true;
-    d.flusher.armed = true;
+    set_armed(d, 1);
     if (d.flusher.thread) {
-        halide_cond_signal(&d.flusher.wake);
-    } else {
-        d.flusher.thread = halide_spawn_thread(run_flusher, &d);
-        d.flusher.armed = d.flusher.thread != nullptr;
+        wake_flusher(d);
+        return true;
     }
-    return d.flusher.armed;
+    d.flusher.thread = halide_spawn_thread(run_flusher, &d);
+    if (!d.flusher.thread) set_armed(d, 0);
+    return d.flusher.thread != nullptr;
 }
 
 inline void stop_flusher(Device &d) {
-    halide_mutex_lock(&d.lock);
+    d.lock.lock();
     halide_thread *thread = d.flusher.thread;
     d.flusher.thread = nullptr;
     __atomic_store_n(&d.flusher.stop, 1, __ATOMIC_RELEASE);
-    halide_cond_signal(&d.flusher.wake);
-    halide_mutex_unlock(&d.lock);
+    set_armed(d, 0);
+    d.lock.unlock();
+    wake_flusher(d);
     if (thread) halide_join_thread(thread);
 }
 

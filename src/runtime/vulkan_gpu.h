@@ -62,6 +62,7 @@ struct Gpu {
     VkPhysicalDeviceMemoryProperties memory;
     NumberOptions options;
     AllocConfig alloc_config;
+    EnabledFeatures enabled;
     uint64_t storage_range;  // see vulkan_plan.h
     ClockGetTime clock;
     bool can_spin;

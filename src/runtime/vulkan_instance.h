@@ -248,9 +248,15 @@ struct FeatureChain {
     VkPhysicalDevice8BitStorageFeatures storage8;
     VkPhysicalDeviceShaderFloat16Int8Features small;
     VkPhysicalDeviceShaderAtomicInt64Features atomics;
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     const char *extensions[8];
     uint32_t extension_count;
     bool chained;  // the device can be asked through Features2
+};
+
+// What our own vkCreateDevice switched on; nothing for an application's device.
+struct EnabledFeatures {
+    bool timeline;
 };
 
 inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t device_version, FeatureChain &chain,
@@ -274,6 +280,7 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
     chain.storage16.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES;
     chain.storage8.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES;
     chain.small.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES;
+    chain.timeline.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES;
     chain.atomics.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_INT64_FEATURES;
 
     void **tail = &chain.features.pNext;
@@ -294,6 +301,7 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
         if (storage_class && use(VK_KHR_8BIT_STORAGE_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.storage8);
         if (use(VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.small);
         if (use(VK_KHR_SHADER_ATOMIC_INT64_EXTENSION_NAME, VK_API_VERSION_1_2)) link(chain.atomics);
+        if (device_version >= VK_API_VERSION_1_2) link(chain.timeline);
         ask(device, &chain.features);
     } else {
         in.vk.vkGetPhysicalDeviceFeatures(device, &chain.features.features);
@@ -306,7 +314,7 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
 }
 
 inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, const DeviceOffer &offer, uint32_t family,
-                              const VkAllocationCallbacks *callbacks, Failure &failure) {
+                              const VkAllocationCallbacks *callbacks, EnabledFeatures &enabled, Failure &failure) {
     FeatureChain chain;
     const uint32_t version = min_of(offer.properties.apiVersion, in.api_version);
     if (!fill_features(in, physical, version, chain, failure)) return nullptr;
@@ -333,6 +341,7 @@ inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, con
         call_failed(failure, "vkCreateDevice", result) << " on " << offer.properties.deviceName;
         return nullptr;
     }
+    enabled.timeline = chain.timeline.timelineSemaphore != VK_FALSE;
     return device;
 }
 

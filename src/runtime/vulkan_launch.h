@@ -320,13 +320,13 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     Outcome outcome = Outcome::failed;
     if (pipeline) {
         note_compilation();
-        halide_mutex_lock(&d->lock);
+        d->lock.lock();
         if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline, d->submissions.open_epoch())) {
             outcome = Outcome::again;
         } else {
             failed(kOutOfMemory) << "out of host memory for a pipeline";
         }
-        halide_mutex_unlock(&d->lock);
+        d->lock.unlock();
     }
     drop_user(d);
     return outcome;

@@ -137,8 +137,8 @@ public:
             if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
         }
         if (memory == next_wrapped_memory) next_wrapped_memory++;
-        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, 0, false, false, 0, memory, Ranges::kNone, 1,
-                       kNoIndex};
+        regions[id] = {buffer, VK_NULL_HANDLE, 0, size,   size,          0, 0,       0,
+                       false,  false,          0, memory, Ranges::kNone, 1, kNoIndex};
         return id;
     }
 

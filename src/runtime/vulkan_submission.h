@@ -1,18 +1,19 @@
 // vulkan_submission.h: the ring of reusable submissions, and epochs.
 //
-// A submission is one slot: command pool, command buffer, fence, a part of the scalar arena, and a place in every table
+// A submission is one slot: command pool, command buffer, a part of the scalar arena, and a place in every table
 // of descriptor sets (vulkan_shapes.h). All 16 are made with the device and used over and over; nothing is created for
 // a launch.
 //
 // Every submission gets the next 64-bit number, its epoch, and uses slot epoch % 16. `completed` is the newest epoch
-// known to be done: a fence also waits for all earlier submissions of its queue, so epochs end in order. Whatever must
+// known to be done (vulkan_progress.h): the signal of a submission also waits for all earlier ones of its queue, so
+// epochs end in order. Whatever must
 // outlive GPU work carries an epoch and is compared with `completed`; nothing else is tracked.
 //
 // A slot is open (commands are recorded), in flight, or done.
 //
 // Order. Commands take effect as if they ran one after the other (what a CUDA stream promises), by barriers where they
 // conflict and nowhere else: the hazard tracker lives on from one submission to the next. When the host has seen that
-// everything before is done, no barrier is needed at all: a fence makes the GPU's writes available, and vkQueueSubmit
+// everything before is done, no barrier is needed at all: that signal makes the GPU's writes available, vkQueueSubmit
 // makes what is available visible to all that it starts (Vulkan 1.3, appendix B, "Availability, Visibility, and Domain
 // Operations"). Work that is not ours (an application's on the same queue) counts as a conflict with everything.
 //
@@ -30,13 +31,10 @@
 #include "vulkan_deferred.h"
 #include "vulkan_flush.h"
 #include "vulkan_hazards.h"
+#include "vulkan_progress.h"
 
 namespace halide_vulkan {
 namespace {
-
-// Two in flight keep the GPU busy; 16 let a caller run 16 batches ahead before it has to wait, at 64 KiB of scalars
-// each.
-constexpr uint32_t kSlots = 16;
 
 // Commands in a batch. At 64 a submit of 8 us adds 0.13 us to each; the descriptor sets kept for each shape of kernel
 // are kSlots times this.
@@ -49,13 +47,11 @@ constexpr uint64_t kScalarBytes = 64 << 10;
 struct Slot {
     VkCommandPool pool;
     VkCommandBuffer commands;
-    VkFence fence;
     uint64_t epoch;  // of its present or last use
-    uint32_t pins;   // waiters that use the fence without the lock
+    uint32_t pins;   // waiters that look at its progress without the lock
     uint32_t command_count;
     uint64_t submit_ns;
     bool lost;  // the driver refused it
-    bool fence_used;
 };
 
 class Submissions {
@@ -64,6 +60,7 @@ public:
     uint64_t submitted;  // newest epoch handed to the queue
     bool open;           // a batch of epoch submitted + 1 is being recorded
     FlushPolicy::Batch batch;
+    Progress progress;
     OwnedBuffer scalars;
 
     uint64_t open_epoch() const { return submitted + 1; }
@@ -77,21 +74,25 @@ public:
     bool create_pools(Gpu &gpu, Failure &failure);
     void destroy_pools(Gpu &gpu);
 
-    // Asks fences, oldest first, until one is not done. No call when nothing is in flight.
+    // Asks what is done. No call when nothing is in flight; one with a timeline, else one for each that is done.
     void poll(Gpu &gpu) {
-        while (completed < submitted) {
-            Slot &slot = slot_of(completed + 1);
-            if (!slot.lost) {
-                const VkResult result = gpu.vk.vkGetFenceStatus(gpu.device, slot.fence);
-                if (result == VK_NOT_READY) return;
-                if (result != VK_SUCCESS) {
-                    Failure ignored;
-                    gpu_failed(gpu, ignored, "vkGetFenceStatus", result);
-                    return;
-                }
+        for (skip_lost(); completed < submitted; skip_lost()) {
+            uint64_t newest = completed;
+            const VkResult result = progress.passed(gpu, completed + 1, &newest);
+            if (result == VK_NOT_READY) return;
+            if (result != VK_SUCCESS) {
+                Failure ignored;
+                gpu_failed(gpu, ignored, progress.query_name(), result);
+                return;
             }
-            completed++;
+            completed = min_of(newest, submitted);
+            if (progress.has_timeline()) break;
         }
+        skip_lost();
+    }
+    // Refused submissions right behind what is done are done as well.
+    void skip_lost() {
+        while (completed < submitted && slot_of(completed + 1).lost) completed++;
     }
 
     // Whether a batch can be open now: it is, or its slot is free. When not, `*wait_for` is the epoch to wait for; 0
@@ -160,9 +161,7 @@ public:
     VkResult drain(Gpu &gpu) {
         uint64_t target = submitted;
         while (target > completed && slot_of(target).lost) target--;
-        const VkResult result = target > completed
-                                    ? gpu.vk.vkWaitForFences(gpu.device, 1, &slot_of(target).fence, VK_TRUE, UINT64_MAX)
-                                    : VK_SUCCESS;
+        const VkResult result = target > completed ? progress.wait(gpu, target) : VK_SUCCESS;
         if (result == VK_SUCCESS) completed = submitted;
         return result;
     }
@@ -260,28 +259,16 @@ inline bool Submissions::create_pools(Gpu &gpu, Failure &failure) {
 }
 
 inline bool Submissions::create(Gpu &gpu, Failure &failure) {
-    for (Slot &slot : slots) {
-        VkFenceCreateInfo info = {};
-        info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
-        const VkResult result = gpu.vk.vkCreateFence(gpu.device, &info, gpu.callbacks, &slot.fence);
-        if (result != VK_SUCCESS) {
-            slot.fence = VK_NULL_HANDLE;
-            gpu_failed(gpu, failure, "vkCreateFence", result);
-            return false;
-        }
-    }
     MemoryOrder order;
     plan_scalar_memory(gpu.memory, order);
-    return create_pools(gpu, failure) && create_buffer(gpu, kSlots * kScalarBytes, VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT,
-                                                       order, true, "scalar arguments", scalars, failure);
+    return progress.create(gpu, failure) && create_pools(gpu, failure) &&
+           create_buffer(gpu, kSlots * kScalarBytes, VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT, order, true,
+                         "scalar arguments", scalars, failure);
 }
 
 inline void Submissions::destroy(Gpu &gpu) {
     destroy_pools(gpu);
-    for (Slot &slot : slots) {
-        if (slot.fence) gpu.vk.vkDestroyFence(gpu.device, slot.fence, gpu.callbacks);
-        slot.fence = VK_NULL_HANDLE;
-    }
+    progress.destroy(gpu);
     destroy_buffer(gpu, scalars);
 }
 
@@ -312,10 +299,8 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
     if (!check_not_lost(gpu, failure)) return false;
     Slot &slot = slot_of(open_epoch());
     const char *call = "vkResetFences";
-    VkResult result = VK_SUCCESS;
-    if (slot.fence_used) result = gpu.vk.vkResetFences(gpu.device, 1, &slot.fence);
+    VkResult result = progress.prepare(gpu, open_epoch());
     if (result == VK_SUCCESS) {
-        slot.fence_used = false;
         call = "vkResetCommandPool";
         result = gpu.vk.vkResetCommandPool(gpu.device, slot.pool, 0);
     }
@@ -349,16 +334,12 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     VkResult result = gpu.vk.vkEndCommandBuffer(slot.commands);
     const char *call = "vkEndCommandBuffer";
     if (result == VK_SUCCESS) {
-        VkSubmitInfo info = {};
-        info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
-        info.commandBufferCount = 1;
-        info.pCommandBuffers = &slot.commands;
         call = "vkQueueSubmit";
-        result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
+        result = progress.submit(gpu, slot.commands, open_epoch());
         if (is_out_of_memory(result) && in_flight() > 0) {
             // Finished work gives memory back to the driver: let it finish, try once more.
             if (drain(gpu) == VK_SUCCESS) {
-                result = gpu.vk.vkQueueSubmit(gpu.queue, 1, &info, slot.fence);
+                result = progress.submit(gpu, slot.commands, open_epoch());
             }
         }
     }
@@ -369,7 +350,6 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         give_up_batch(cause_of_loss);
         return false;
     }
-    slot.fence_used = true;
     slot.command_count = batch.commands;
     slot.submit_ns = now_ns(gpu.clock);
     submitted++;

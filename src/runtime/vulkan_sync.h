@@ -10,11 +10,25 @@
 namespace halide_vulkan {
 namespace {
 
+// Where nothing is left to submit, the queue is not needed, and threads that submit are not waited for. False, with
+// nothing done, where it is.
+inline bool sync_submitted(Device &d, Failure &failure) {
+    Submissions &s = d.submissions;
+    d.lock.lock();
+    const bool possible = !(s.open && s.batch.commands > 0) && !s.has_unreported() && !d.gpu.lost;
+    const uint64_t target = s.submitted;
+    const bool wait = s.completed < target;
+    if (possible && !wait) note_idle(d);
+    d.lock.unlock();
+    if (possible && wait) wait_until(d, target, failure);
+    return possible;
+}
+
 // Waits for everything recorded so far on the buffer's device, or on the context's when there is no buffer.
 inline void sync(void *user_context, uint64_t number, Failure &failure) {
     Pinned pinned(number);
     if (number && !pinned.check("device_sync", failure)) return;
-    if (pinned.device && is_idle(*pinned.device)) return;
+    if (pinned.device && (is_idle(*pinned.device) || sync_submitted(*pinned.device, failure))) return;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return;
     Device &d = *session.device;
@@ -28,12 +42,10 @@ inline void sync(void *user_context, uint64_t number, Failure &failure) {
     const uint64_t target = unsubmitted ? s.open_epoch() : s.submitted;
     if (unsubmitted) s.poll(d.gpu);
     // With two submissions to run, the open batch would only queue behind them. It stays open until one is left, so
-    // that the commands of other threads that arrive meanwhile share its submit. With other calls waiting, until none
-    // is left.
-    const bool others_wait = d.gpu.options.join >= 2 && d.waiters > 0 && s.in_flight() > 0;
-    if (unsubmitted && ((d.gpu.options.join >= 1 && s.in_flight() >= 2) || others_wait)) {
+    // that the commands of other threads that arrive meanwhile share its submit.
+    if (unsubmitted && s.in_flight() >= 2) {
         add_user(&d);
-        const bool waited = session.end_and_wait(others_wait ? s.submitted : s.submitted - 1);
+        const bool waited = session.end_and_wait(s.submitted - 1);
         const bool again = waited && session.begin(Need::existing, &d);
         drop_user(&d);
         if (!again) return;
@@ -53,10 +65,10 @@ inline void give_back_unused(void *user_context) {
     add_user(d);
     if (d->submissions.open && d->submissions.batch.commands > 0) session.submit();
     session.end_and_wait(d->submissions.submitted);
-    halide_mutex_lock(&d->lock);
+    d->lock.lock();
     d->memory.trim(d->gpu, d->submissions.completed);
     d->staging.trim(d->gpu, d->submissions.completed);
-    halide_mutex_unlock(&d->lock);
+    d->lock.unlock();
     drop_user(d);
 }
 
