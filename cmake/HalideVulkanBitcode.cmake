@@ -18,8 +18,12 @@ foreach (folder IN ITEMS vulkan vk_video)
     file(CREATE_LINK "${HV_VULKAN_INCLUDE}/${folder}" "${HV_VULKAN_HEADERS}/${folder}" SYMBOLIC)
 endforeach ()
 
+# JIT runs no optimisation over the runtime's module, so what is shipped must be optimised. -O0 builds in a tenth of the
+# time (0.3 s a flavour against 2.5) and is for debugging the runtime, and for tests that look at the build alone.
+set(HV_BITCODE_OPTIMIZATION -O3 CACHE STRING "Optimisation level of the bitcode")
+
 set(HV_BITCODE_FLAGS
-    -O3 -std=c++17 -ffreestanding -nostdlibinc -fno-blocks -fno-exceptions -fno-unwind-tables -fno-vectorize
+    ${HV_BITCODE_OPTIMIZATION} -std=c++17 -ffreestanding -nostdlibinc -fno-blocks -fno-exceptions -fno-unwind-tables -fno-vectorize
     -fno-threadsafe-statics -fno-rtti -fno-jump-tables -fno-stack-protector
     -Wall -Wextra -Wno-missing-field-initializers -Werror -DCOMPILING_HALIDE_RUNTIME
 )
@@ -53,7 +57,7 @@ function (hv_add_bitcode source out)
                     COMMAND
                         "${HV_CLANG}" ${flags}
                         -I "${PROJECT_SOURCE_DIR}/src/runtime" -I "${PROJECT_SOURCE_DIR}/src/shim"
-                        -isystem "${HV_HALIDE_ROOT}/include" -isystem "${HV_VULKAN_HEADERS}"
+                        -isystem "${HV_HALIDE_INCLUDE}" -isystem "${HV_VULKAN_HEADERS}"
                         -MD -MF "${output}.d" -MT "${output}"
                         -emit-llvm -c "${source}" -o "${output}"
                     DEPENDS "${source}"
