@@ -28,8 +28,11 @@ set(HV_BITCODE_FLAGS
     -Wall -Wextra -Wno-missing-field-initializers -Werror -DCOMPILING_HALIDE_RUNTIME
 )
 
-# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened.
+# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened. The Windows ones
+# are made of windows_SOURCE beside it.
 function (hv_add_bitcode source out)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET source FILENAME file)
     set(result "")
     foreach (system IN ITEMS "" windows_)
         foreach (bits IN ITEMS 32 64)
@@ -42,7 +45,7 @@ function (hv_add_bitcode source out)
                     set(arch x86_64)
                 endif ()
                 if (system)
-                    list(APPEND flags -target ${arch}-unknown-windows-unknown -DWINDOWS)
+                    list(APPEND flags -target ${arch}-unknown-windows-unknown)
                     if (bits EQUAL 64)
                         list(APPEND flags -fshort-wchar)
                     endif ()
@@ -59,8 +62,8 @@ function (hv_add_bitcode source out)
                         -I "${PROJECT_SOURCE_DIR}/src/runtime" -I "${PROJECT_SOURCE_DIR}/src/shim"
                         -isystem "${HV_HALIDE_INCLUDE}" -isystem "${HV_VULKAN_HEADERS}"
                         -MD -MF "${output}.d" -MT "${output}"
-                        -emit-llvm -c "${source}" -o "${output}"
-                    DEPENDS "${source}"
+                        -emit-llvm -c "${folder}/${system}${file}" -o "${output}"
+                    DEPENDS "${folder}/${system}${file}"
                     DEPFILE "${output}.d"
                     COMMENT "Bitcode ${name}"
                     VERBATIM
