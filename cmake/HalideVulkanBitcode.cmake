@@ -18,15 +18,23 @@ foreach (folder IN ITEMS vulkan vk_video)
     file(CREATE_LINK "${HV_VULKAN_INCLUDE}/${folder}" "${HV_VULKAN_HEADERS}/${folder}" SYMBOLIC)
 endforeach ()
 
+# JIT runs no optimisation over the runtime's module, so what is shipped must be optimised. -O0 builds in a tenth of the
+# time (0.3 s a flavour against 2.5) and is for debugging the runtime, and for tests that look at the build alone.
+set(HV_BITCODE_OPTIMIZATION -O3 CACHE STRING "Optimisation level of the bitcode")
+
 set(HV_BITCODE_FLAGS
-    -O3 -std=c++17 -ffreestanding -nostdlibinc -fno-blocks -fno-exceptions -fno-unwind-tables -fno-vectorize
-    -fno-threadsafe-statics -fno-rtti -fno-jump-tables -fno-stack-protector
+    ${HV_BITCODE_OPTIMIZATION} -std=c++17 -ffreestanding -nostdlibinc -fno-blocks -fno-exceptions -fno-unwind-tables
+    -fno-vectorize -fno-threadsafe-statics -fno-rtti -fno-jump-tables -fno-stack-protector
     -Wall -Wextra -Wno-missing-field-initializers -Werror -DCOMPILING_HALIDE_RUNTIME
 )
 
-# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened.
+# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened. The Windows ones
+# are made of windows_SOURCE beside it. The target hv_syntax only looks whether all of them would compile.
 function (hv_add_bitcode source out)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET source FILENAME file)
     set(result "")
+    set(syntax "")
     foreach (system IN ITEMS "" windows_)
         foreach (bits IN ITEMS 32 64)
             foreach (flavour IN ITEMS "" _debug)
@@ -38,7 +46,7 @@ function (hv_add_bitcode source out)
                     set(arch x86_64)
                 endif ()
                 if (system)
-                    list(APPEND flags -target ${arch}-unknown-windows-unknown -DWINDOWS)
+                    list(APPEND flags -target ${arch}-unknown-windows-unknown)
                     if (bits EQUAL 64)
                         list(APPEND flags -fshort-wchar)
                     endif ()
@@ -48,23 +56,28 @@ function (hv_add_bitcode source out)
                 if (flavour)
                     list(APPEND flags -g -DDEBUG_RUNTIME)
                 endif ()
+                list(
+                    APPEND flags
+                    -I "${PROJECT_SOURCE_DIR}/src/runtime" -I "${PROJECT_SOURCE_DIR}/src/shim"
+                    -isystem "${HV_HALIDE_INCLUDE}" -isystem "${HV_VULKAN_HEADERS}"
+                )
                 add_custom_command(
                     OUTPUT "${output}"
                     COMMAND
                         "${HV_CLANG}" ${flags}
-                        -I "${PROJECT_SOURCE_DIR}/src/runtime" -I "${PROJECT_SOURCE_DIR}/src/shim"
-                        -isystem "${HV_HALIDE_ROOT}/include" -isystem "${HV_VULKAN_HEADERS}"
                         -MD -MF "${output}.d" -MT "${output}"
-                        -emit-llvm -c "${source}" -o "${output}"
-                    DEPENDS "${source}"
+                        -emit-llvm -c "${folder}/${system}${file}" -o "${output}"
+                    DEPENDS "${folder}/${system}${file}"
                     DEPFILE "${output}.d"
                     COMMENT "Bitcode ${name}"
                     VERBATIM
                 )
                 list(APPEND result "${name}" "${output}")
+                list(APPEND syntax COMMAND "${HV_CLANG}" ${flags} -fsyntax-only "${folder}/${system}${file}")
             endforeach ()
         endforeach ()
     endforeach ()
     file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/bitcode")
+    add_custom_target(hv_syntax ${syntax} COMMENT "Syntax of the runtime" VERBATIM)
     set(${out} "${result}" PARENT_SCOPE)
 endfunction ()

@@ -1,0 +1,176 @@
+"""Every command in the documents is run, or, where that would take too long, looked at: its make target, preset, build
+target, tests and options must be there. A command that fits no rule below fails the test: give it one.
+
+What stands for something of the reader's own (`your-halide-program`, `/path/to/`, words in capitals) is replaced.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import documents
+import pytest
+
+E = os.environ
+PROJECT = Path(E["HV_SOURCE"])
+BUILD = Path(E["HV_BINARY_DIR"])
+PROGRAM = Path(__file__).with_name("preload_program.py")
+
+
+def text_of(name):
+    return (PROJECT / name).read_text()
+
+
+def run(words, **environment):
+    done = subprocess.run(
+        [str(word) for word in words], cwd=PROJECT, env={**E, **environment}, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def listed_tests(*arguments):
+    shown = json.loads(run(["ctest", "--test-dir", BUILD, "--show-only=json-v1", *arguments]))
+    return [test["name"] for test in shown["tests"]]
+
+
+def preset(kind, name):
+    known = json.loads(text_of("CMakePresets.json"))[kind]
+    assert name in [one["name"] for one in known if not one.get("hidden")], f"no preset {name} in {kind}"
+
+
+def make(words, _):
+    run(["make", "--dry-run", *words[1:]])
+    for word in words[1:]:
+        if word.startswith("PRESET="):
+            preset("buildPresets", word.removeprefix("PRESET="))
+
+
+def ctest(words, _):
+    preset("testPresets", words[words.index("--preset") + 1])
+    option, pattern = words[3:5]
+    if not pattern.isupper():
+        assert listed_tests(option, pattern), f"no test fits {pattern}"
+
+
+def cmake(words, _):
+    kind = "buildPresets" if "--build" in words else "configurePresets"
+    preset(kind, words[words.index("--preset") + 1])
+    if "--target" in words:
+        run(["ninja", "-C", BUILD, "-t", "query", words[words.index("--target") + 1]])
+
+
+def overlay(words, _):
+    options = {word for word in words if word.startswith("--")}
+    assert options <= set(run([words[0], "--help"]).split())
+
+
+def as_it_is(words, tmp_path):
+    """Runs a command where it can end in a few seconds, with what is the reader's own replaced."""
+    environment = {}
+    while re.match(r"\w+=", words[0]):
+        name, value = words.pop(0).split("=", 1)
+        environment[name] = value
+    if words[0] == "your-halide-program":
+        words = [E["HV_PYTHON"], "-B", PROGRAM]
+    elif words[0] == "gengen":
+        words[0] = E["HV_GENGEN"]
+    elif "tools/bench.py" in words:
+        words += ["--build", BUILD, "--out", tmp_path]
+    here = {"/path/to/": f"{BUILD}/", "folder": str(tmp_path), "calls.txt": str(tmp_path / "calls.txt")}
+
+    def local(word):
+        word = re.sub(r"^build/", f"{BUILD}/", str(word))
+        for old, new in here.items():
+            word = word.replace(old, new) if old.endswith("/") else new if word == old else word
+        return word
+
+    said = run([local(word) for word in words], **{name: local(value) for name, value in environment.items()})
+    if PROGRAM in words:
+        assert "runtime ours" in said
+    return said
+
+
+# The beginning of a command, variables before it left out, and what is done with it. The first that fits counts.
+RULES = [
+    ("make", make),
+    ("ctest --preset", ctest),
+    ("cmake --preset", cmake),
+    ("cmake --build --preset", cmake),
+    ("tools/overlay", overlay),
+    ("your-halide-program", as_it_is),
+    ("gengen", as_it_is),
+    ("test/run-with-runtime", as_it_is),
+    (".venv/bin/python -B tools/bench.py --quick", as_it_is),
+]
+
+
+def all_commands():
+    for name in documents.NAMES:
+        for language, lines in documents.blocks(text_of(name)):
+            for words in documents.commands(lines) if language == "sh" else []:
+                yield pytest.param(words, id=f"{name}: {' '.join(words)}")
+
+
+@pytest.mark.parametrize("words", list(all_commands()))
+def test_command(words, tmp_path):
+    plain = " ".join(word for word in words if not re.match(r"[A-Z_]+=", word) or words[0] == "make")
+    rule = next((act for start, act in RULES if f"{plain} ".startswith(f"{start} ")), None)
+    assert rule, "no rule says how this command is tried"
+    rule([word for word in words if rule is as_it_is or words[0] == "make" or not re.match(r"[A-Z_]+=", word)], tmp_path)
+
+
+def test_cmake_is_that_of_the_consumers():
+    """What the documents show of CMake is used in test/package/consumers, which other tests build."""
+    used = "".join(path.read_text() for path in Path(__file__).parent.glob("consumers/*/CMakeLists.txt"))
+    shown = [line for name in documents.NAMES for kind, lines in documents.blocks(text_of(name)) if kind == "cmake"
+             for line in lines]
+    assert shown
+    for line in shown:
+        for word in re.findall(r"[a-z_]+(?=\()|\b[A-Z_]{4,}\b", line.split("#")[0]):
+            assert word in used, line
+
+
+def test_python_in_the_documents(tmp_path):
+    """The blocks of Python, with a pipeline where they say that one is run."""
+    found = [lines for name in documents.NAMES for kind, lines in documents.blocks(text_of(name)) if kind == "python"]
+    assert found
+    for number, lines in enumerate(found):
+        program = "\n".join(lines).replace("build/libHalideVulkan.so", E["HV_LIBRARY"])
+        pipeline = f"import runpy; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+        file = tmp_path / f"block{number}.py"
+        file.write_text(re.sub(r"^# \.\.\. .*$", pipeline, program, flags=re.M))
+        assert "runtime ours" in run([E["HV_PYTHON"], "-B", file])
+
+
+@pytest.mark.parametrize("name", documents.NAMES)
+def test_links(name):
+    for target in documents.links(text_of(name)):
+        file, _, anchor = target.partition("#")
+        path = PROJECT / (file or name)
+        assert path.exists(), target
+        assert not anchor or anchor in documents.anchors(path), target
+
+
+def test_promised_tests_exist():
+    names = listed_tests()
+    promised = list(documents.promised_tests(text_of("README_vulkan.md")))
+    assert len(promised) > 50
+    assert [pattern for pattern in promised if not fnmatch.filter(names, pattern)] == []
+
+
+def test_changelog_begins_with_this_version():
+    version = re.search(r"VERSION (\d+\.\d+\.\d+)", text_of("CMakeLists.txt"))[1]
+    assert re.search(r"^## ([\d.]+)", text_of("CHANGELOG.md"), re.M)[1] == version
+
+
+def test_blocks_are_read():
+    """The reader itself: fenced and indented blocks, comments, joined lines, variables in front."""
+    text = "a\n\n    X=1 make b \\\n        c   # d\n\n```sh\n# only this\nctest -R 'e f'\n```\n\n    find_package(g)\n"
+    found = documents.blocks(text)
+    assert [language for language, _ in found] == ["sh", "sh", "cmake"]
+    assert documents.commands(found[0][1]) == [["X=1", "make", "b", "c"]]
+    assert documents.commands(found[1][1]) == [["ctest", "-R", "e f"]]
