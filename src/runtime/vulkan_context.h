@@ -15,6 +15,7 @@
 #ifndef HALIDE_VULKAN_CONTEXT_H
 #define HALIDE_VULKAN_CONTEXT_H
 
+#include "vulkan_cache_saver.h"
 #include "vulkan_flusher.h"
 
 namespace halide_vulkan {
@@ -104,8 +105,8 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         const PFN_vkGetDeviceQueue get_queue =
             (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
         if (get_queue) get_queue(c.device, c.family, 0, &c.queue);
-        c.state = create_state(user_context, c.callbacks, c.instance.instance, c.physical, c.device, c.queue, c.family,
-                               failure);
+        c.state = create_state(user_context, c.callbacks, c.instance.instance, c.instance.api_version, c.physical,
+                               c.device, c.queue, c.family, failure);
     }
     if (c.state) {
         c.state->own = true;
@@ -258,7 +259,7 @@ inline bool Session::acquire(Need need) {
         device = find_device(handle);
         if (!device && create) {
             device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance,
-                                  physical, handle, queue, family, failure);
+                                  VK_API_VERSION_1_0, physical, handle, queue, family, failure);
             if (device) {
                 add_user(device);
                 list_device(device);
@@ -358,6 +359,7 @@ inline void release_device(void *user_context, Failure &failure) {
     }
     handles.orphan_all(d);
     stop_flusher(*d);
+    finish_cache(*d);
     for (;; halide_thread_yield()) {
         Failure later;
         Failure &report = failure.failed() ? later : failure;
@@ -402,6 +404,7 @@ void leave_process(void *) {
         handles.orphan_all(d);
         halide_mutex_unlock(&c.lock);
         stop_flusher(*d);
+        finish_cache(*d);
         halide_mutex_lock(&c.lock);
         halide_mutex_lock(&d->lock);
         d->submissions.submit(d->gpu, ignored);

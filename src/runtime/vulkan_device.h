@@ -19,6 +19,7 @@
 #define HALIDE_VULKAN_DEVICE_H
 
 #include "vulkan_arguments.h"
+#include "vulkan_cache.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_handles.h"
 #include "vulkan_process.h"
@@ -45,6 +46,7 @@ struct Device {
     Memory memory;
     Staging staging;
     Shapes shapes;
+    PipelineCache cache;
     Kernels kernels;
     FlushPolicy flush;
     WaitPolicy waiting;
@@ -91,6 +93,7 @@ inline void destroy_state(Device *d) {
     d->scratch.release();
     d->copy_kernel.destroy(gpu);
     d->kernels.destroy(gpu);
+    d->cache.destroy(gpu);
     d->shapes.destroy(gpu);
     d->staging.destroy(gpu);
     d->memory.destroy(gpu);
@@ -99,9 +102,10 @@ inline void destroy_state(Device *d) {
 }
 
 // The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
+// `instance_version`: of Vulkan, as the instance was made for; 1.0 where that is not known.
 inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
-                            VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family,
-                            Failure &failure) {
+                            uint32_t instance_version, VkPhysicalDevice physical, VkDevice device, VkQueue queue,
+                            uint32_t family, Failure &failure) {
     NumberOptions options;
     AllocConfig config;
     if (!read_number_options(options, failure) ||
@@ -146,7 +150,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     // Room for what usually dies at once, so that queueing it cannot fail.
     if (!d->deferred.reserve(64)) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";
     if (failure.failed() || !d->submissions.create(gpu, failure) || !d->memory.create(gpu, failure) ||
-        !d->kernels.create(gpu, failure)) {
+        !d->cache.create(gpu, vk, min_of(instance_version, gpu.properties.apiVersion), failure)) {
         destroy_state(d);
         return nullptr;
     }
