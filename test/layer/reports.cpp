@@ -2,7 +2,9 @@
 //
 // Keys of hv_layer_limit:
 //   a member of VkPhysicalDeviceLimits listed below; of the three-element ones all elements, or one with ".x" ".y" ".z"
-//   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID
+//   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID, deviceID, driverVersion
+//   pipelineCacheUUID, driverUUID    the first eight bytes
+//   pipelineCache.model              bytes of a pipeline in the layer's own pipeline caches, 8 at least; see caches.cpp
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
 //   VkMemoryRequirements.padding     bytes added to the size it is said to need
 //   memoryPropertyFlags.strip        flags taken from every memory type
@@ -89,6 +91,11 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "apiVersion",
                                   "deviceType",
                                   "vendorID",
+                                  "deviceID",
+                                  "driverVersion",
+                                  "pipelineCacheUUID",
+                                  "driverUUID",
+                                  "pipelineCache.model",
                                   "VkMemoryRequirements.alignment",
                                   "VkMemoryRequirements.padding",
                                   "memoryPropertyFlags.strip",
@@ -108,6 +115,11 @@ const char *const kKeys[] = {
 template<typename T>
 void replace(T *value, const char *key) {
     if (limit_is_set(key)) *value = (T)limit_or(key, 0);
+}
+
+void replace_uuid(uint8_t *uuid, const char *key) {
+    const uint64_t value = limit_or(key, 0);
+    if (limit_is_set(key)) memcpy(uuid, &value, sizeof(value));
 }
 
 void strip(VkBool32 *feature, const char *key) {
@@ -137,6 +149,9 @@ void change(VkPhysicalDeviceProperties *properties) {
     replace(&properties->apiVersion, "apiVersion");
     replace(&properties->deviceType, "deviceType");
     replace(&properties->vendorID, "vendorID");
+    replace(&properties->deviceID, "deviceID");
+    replace(&properties->driverVersion, "driverVersion");
+    replace_uuid(properties->pipelineCacheUUID, "pipelineCacheUUID");
     VkPhysicalDeviceLimits *limits = &properties->limits;
 #define X(name) replace(&limits->name, #name);
     HV_LIMITS(X)
@@ -164,6 +179,9 @@ void change_chain(void *p_next) {
         HV_CHAINED_FEATURES(X)
 #undef X
         switch (one->sType) {
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES:
+            replace_uuid(((VkPhysicalDeviceIDProperties *)one)->driverUUID, "driverUUID");
+            break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES:
             replace(&((VkPhysicalDeviceMaintenance3Properties *)one)->maxMemoryAllocationSize,
                     "maxMemoryAllocationSize");

@@ -72,6 +72,15 @@ void *shadow_of_mapping(VkDeviceMemory memory, void *real, VkDeviceSize offset, 
 void forget_mapping(VkDeviceMemory memory);
 void copy_ranges(uint32_t count, const VkMappedMemoryRange *ranges, bool to_device);
 
+// caches.cpp: what pipeline caches hold.
+bool models_caches();
+void remember_module(VkShaderModule module, const VkShaderModuleCreateInfo *info);
+void remember_initial(const VkPipelineCacheCreateInfo *info);
+void remember_cache(Next &next, VkPipelineCache cache, const VkPipelineCacheCreateInfo *info);
+void look_up_pipeline(VkPipelineCache cache, const VkComputePipelineCreateInfo &info);
+VkResult give_cache_data(Next &next, VkPipelineCache cache, size_t *size, void *to);
+void merge_caches(VkPipelineCache into, uint32_t count, const VkPipelineCache *from);
+
 }  // namespace hv_layer
 
 #endif
