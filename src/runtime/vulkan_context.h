@@ -93,11 +93,11 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     c.callbacks = halide_vulkan_get_allocation_callbacks(user_context);
     DeviceOffer offer;
     if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
-    c.physical = choose_device(user_context, c.instance, offer, failure);
-    if (c.physical) {
-        c.family = pick_queue_family(offer.families, offer.family_count);
+    NumberOptions options;
+    if (read_number_options(options, failure)) c.physical = choose_device(user_context, c.instance, offer, failure);
+    if (c.physical) c.family = choose_queue_family(offer, (QueueWish)options.queue, failure);
+    if (c.physical && c.family != kNoIndex)
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
-    }
     if (c.device) {
         mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);

@@ -135,6 +135,10 @@ void after(Tag<kvkGetPhysicalDeviceProperties>, bool, Next &, VkPhysicalDevice, 
 void after(Tag<kvkGetPhysicalDeviceFeatures>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceFeatures *f) {
     change(f);
 }
+void after(Tag<kvkGetPhysicalDeviceQueueFamilyProperties>, bool, Next &, VkPhysicalDevice, uint32_t *count,
+           VkQueueFamilyProperties *families) {
+    if (families) change(families, *count);
+}
 void after(Tag<kvkGetPhysicalDeviceMemoryProperties>, bool, Next &next, VkPhysicalDevice physical,
            VkPhysicalDeviceMemoryProperties *m) {
     change(next, physical, m);

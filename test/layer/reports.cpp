@@ -8,6 +8,7 @@
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
 //   VkMemoryRequirements.padding     bytes added to the size it is said to need
 //   memoryPropertyFlags.strip        flags taken from every memory type
+//   queueFlags                       what every queue family is said to do
 //   allocatedBytes                   vkAllocateMemory beyond this sum fails with VK_ERROR_OUT_OF_DEVICE_MEMORY
 //   a feature listed below           0: reported as not there (other values leave the driver's answer)
 //   extension:NAME                   0: this device extension is reported as not there
@@ -99,7 +100,8 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "VkMemoryRequirements.alignment",
                                   "VkMemoryRequirements.padding",
                                   "memoryPropertyFlags.strip",
-                                  "allocatedBytes"};
+                                  "allocatedBytes",
+                                  "queueFlags"};
 const char *const kKeys[] = {
 #define X(name) #name,
     HV_LIMITS(X) HV_CORE_FEATURES(X)
@@ -164,6 +166,10 @@ void change(VkPhysicalDeviceProperties *properties) {
     }
     HV_VECTOR_LIMITS(X)
 #undef X
+}
+
+void change(VkQueueFamilyProperties *families, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) replace(&families[i].queueFlags, "queueFlags");
 }
 
 void change(VkPhysicalDeviceFeatures *features) {
