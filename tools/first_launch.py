@@ -51,12 +51,12 @@ def driver_cache_in(folder):
     }
 
 
-def run(program, library, column, extra):
+def run(program, library, column, extra, kernels):
     env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "HL_TARGET", "HL_VK_PIPELINE_CACHE")}
     env["HL_JIT_TARGET"] = CUDA_TARGET if column == "cuda" else VULKAN_TARGET
     if column == "ours":
         env["LD_PRELOAD"] = str(library)
-    result = subprocess.run([program], env={**env, **extra}, capture_output=True, text=True, timeout=300)
+    result = subprocess.run([program, str(kernels)], env={**env, **extra}, capture_output=True, text=True, timeout=300)
     if not result.stdout.strip():
         sys.exit(f"{column}: no figures (exit code {result.returncode}): {result.stderr}")
     report = json.loads(result.stdout.strip().splitlines()[-1])
@@ -71,14 +71,14 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, help="the program, if not in the build folder")
     parser.add_argument("--library", type=pathlib.Path, help="our libHalideVulkan.so, if not in the build folder")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="once, without stock and CUDA: a smoke test")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: the cache alone, once, with three kernels")
     parser.add_argument("--json", type=pathlib.Path, help="also write every figure there")
     options = parser.parse_args()
     program = options.program or options.build / "test/performance/performance_first_launch"
     library = (options.library or options.build / OUR_FILE).resolve()
     if not program.is_file() or not library.is_file():
         sys.exit("run `make build` first, or name the program and the library")
-    runs = 1 if options.quick else options.runs
+    runs, kernels = (1, 3) if options.quick else (options.runs, 12)
 
     reports = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,8 +86,8 @@ def main():
         for own in ("driver-stock", "driver-ours", "driver-cuda"):
             (folder / own).mkdir()
         lines = [("stock", "stock", NO_DRIVER_CACHE)] if not options.quick else []
-        lines += [("ours", "ours", NO_DRIVER_CACHE), ("ours, empty folder", "ours", NO_DRIVER_CACHE)]
-        lines += [("ours, filled folder", "ours", NO_DRIVER_CACHE)]
+        lines += [("ours", "ours", NO_DRIVER_CACHE)] if not options.quick else []
+        lines += [(f"ours, {state} folder", "ours", NO_DRIVER_CACHE) for state in ("empty", "filled")]
         if not options.quick:
             lines += [("stock, driver's own", "stock", driver_cache_in(str(folder / "driver-stock")))]
             lines += [("ours, driver's own", "ours", driver_cache_in(str(folder / "driver-ours")))]
@@ -96,14 +96,14 @@ def main():
             lines += [("CUDA, driver's own", "cuda", driver_cache_in(str(folder / "driver-cuda")))]
         for name, column, extra in lines:
             if "driver's own" in name:
-                run(program, library, column, extra)  # fills it
+                run(program, library, column, extra, kernels)  # fills it
         for i in range(runs):
             cache = folder / f"cache{i}"
             cache.mkdir()
             for name, column, extra in lines:
                 if "folder" in name:
                     extra = {**extra, "HL_VK_PIPELINE_CACHE": str(cache)}
-                reports.setdefault(name, []).append(run(program, library, column, extra))
+                reports.setdefault(name, []).append(run(program, library, column, extra, kernels))
             if options.quick and not list(cache.iterdir()):
                 sys.exit("no file was left in the folder of the pipeline cache")
         sizes = [file.stat().st_size for file in (folder / "cache0").iterdir()]
