@@ -372,7 +372,7 @@ inline bool PipelineCache::write_changes(Gpu &gpu) {
 }
 
 inline void PipelineCache::save(Gpu &gpu, bool again) {
-    if (!on_disk() || gpu.lost) return;
+    if (!on_disk()) return;
     halide_mutex_lock(&saving);
     const uint32_t now = __atomic_load_n(&made, __ATOMIC_ACQUIRE);
     if (now != saved && (again || now != tried())) {
