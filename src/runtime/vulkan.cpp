@@ -19,6 +19,7 @@
 #include "vulkan_spirv_patch.h"
 
 #include "vulkan_binding.h"
+#include "vulkan_cache_file.h"
 #include "vulkan_flush.h"
 #include "vulkan_hazards.h"
 #include "vulkan_ranges.h"
@@ -38,6 +39,7 @@
 #include "vulkan_modules.h"
 #include "vulkan_shapes.h"
 
+#include "vulkan_cache.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_kernels.h"
 
@@ -48,6 +50,7 @@
 
 #include "vulkan_device.h"
 
+#include "vulkan_cache_saver.h"
 #include "vulkan_flusher.h"
 
 #include "vulkan_context.h"

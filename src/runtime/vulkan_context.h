@@ -15,6 +15,7 @@
 #ifndef HALIDE_VULKAN_CONTEXT_H
 #define HALIDE_VULKAN_CONTEXT_H
 
+#include "vulkan_cache_saver.h"
 #include "vulkan_flusher.h"
 
 namespace halide_vulkan {
@@ -93,11 +94,11 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     DeviceOffer offer;
     EnabledFeatures enabled = {};
     if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
-    c.physical = choose_device(user_context, c.instance, offer, failure);
-    if (c.physical) {
-        c.family = pick_queue_family(offer.families, offer.family_count);
+    NumberOptions options;
+    if (read_number_options(options, failure)) c.physical = choose_device(user_context, c.instance, offer, failure);
+    if (c.physical) c.family = choose_queue_family(offer, (QueueWish)options.queue, failure);
+    if (c.physical && c.family != kNoIndex)
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, enabled, failure);
-    }
     if (c.device) {
         mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
@@ -359,6 +360,7 @@ inline void release_device(void *user_context, Failure &failure) {
     }
     handles.orphan_all(d);
     stop_flusher(*d);
+    finish_cache(*d);
     for (;; halide_thread_yield()) {
         Failure later;
         Failure &report = failure.failed() ? later : failure;
@@ -403,6 +405,7 @@ void leave_process(void *) {
         handles.orphan_all(d);
         c.lock.unlock();
         stop_flusher(*d);
+        finish_cache(*d);
         c.lock.lock();
         d->lock.lock();
         d->submissions.submit(d->gpu, ignored);

@@ -139,7 +139,7 @@ private:
         info.stage.pName = "main";
         info.layout = shape->layout;
         const VkResult result =
-            gpu.vk.vkCreateComputePipelines(gpu.device, VK_NULL_HANDLE, 1, &info, gpu.callbacks, &pipeline);
+            gpu.vk.vkCreateComputePipelines(gpu.device, gpu.pipeline_cache, 1, &info, gpu.callbacks, &pipeline);
         gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
         if (result != VK_SUCCESS) pipeline = VK_NULL_HANDLE;
         unusable = result != VK_SUCCESS;

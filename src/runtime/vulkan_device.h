@@ -19,6 +19,7 @@
 #define HALIDE_VULKAN_DEVICE_H
 
 #include "vulkan_arguments.h"
+#include "vulkan_cache.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_handles.h"
 #include "vulkan_lock.h"
@@ -47,6 +48,7 @@ struct Device {
     Memory memory;
     Staging staging;
     Shapes shapes;
+    PipelineCache cache;
     Kernels kernels;
     FlushPolicy flush;
     WaitPolicy waiting;
@@ -92,6 +94,7 @@ inline void destroy_state(Device *d) {
     d->scratch.release();
     d->copy_kernel.destroy(gpu);
     d->kernels.destroy(gpu);
+    d->cache.destroy(gpu);
     d->shapes.destroy(gpu);
     d->staging.destroy(gpu);
     d->memory.destroy(gpu);
@@ -149,7 +152,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     // Room for what usually dies at once, so that queueing it cannot fail.
     if (!d->deferred.reserve(64)) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";
     if (failure.failed() || !d->submissions.create(gpu, failure) || !d->memory.create(gpu, failure) ||
-        !d->kernels.create(gpu, failure)) {
+        !d->cache.create(gpu, vk, min_of(enabled.instance_version, gpu.properties.apiVersion), failure)) {
         destroy_state(d);
         return nullptr;
     }

@@ -63,7 +63,8 @@ struct Gpu {
     NumberOptions options;
     AllocConfig alloc_config;
     EnabledFeatures enabled;
-    uint64_t storage_range;  // see vulkan_plan.h
+    uint64_t storage_range;          // see vulkan_plan.h
+    VkPipelineCache pipeline_cache;  // borrowed from vulkan_cache.h; null before it is made
     ClockGetTime clock;
     bool can_spin;
     bool lost;

@@ -256,6 +256,7 @@ struct FeatureChain {
 
 // What our own vkCreateDevice switched on; nothing for an application's device.
 struct EnabledFeatures {
+    uint32_t instance_version;  // of Vulkan, that the instance was made for; 0 where that is not known
     bool timeline;
 };
 
@@ -341,6 +342,7 @@ inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, con
         call_failed(failure, "vkCreateDevice", result) << " on " << offer.properties.deviceName;
         return nullptr;
     }
+    enabled.instance_version = in.api_version;
     enabled.timeline = chain.timeline.timelineSemaphore != VK_FALSE;
     return device;
 }

@@ -66,16 +66,6 @@ struct CompiledModule {
 
 class Kernels {
 public:
-    bool create(Gpu &gpu, Failure &failure) {
-        VkPipelineCacheCreateInfo info = {};
-        info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
-        const VkResult result = gpu.vk.vkCreatePipelineCache(gpu.device, &info, gpu.callbacks, &cache);
-        if (result == VK_SUCCESS) return true;
-        cache = VK_NULL_HANDLE;
-        gpu_failed(gpu, failure, "vkCreatePipelineCache", result);
-        return false;
-    }
-
     // Null with the reason in failure. The kernel is owned here and does not move.
     Kernel *find(const Module *module, const char *entry, Failure &failure) {
         CompiledModule *compiled = find_module(module, failure);
@@ -136,17 +126,12 @@ public:
         }
         table.release();
         count = 0;
-        if (cache) gpu.vk.vkDestroyPipelineCache(gpu.device, cache, gpu.callbacks);
-        cache = VK_NULL_HANDLE;
     }
-
-    VkPipelineCache pipeline_cache() const { return cache; }
 
 private:
     // Open addressing by the module's address; a power of two, at most half full.
     Array<CompiledModule *> table;
     uint32_t count;
-    VkPipelineCache cache;
 
     static void destroy_kernels(Gpu &gpu, CompiledModule &m) {
         for (uint32_t i = 0; i < m.count; i++) {
@@ -221,8 +206,7 @@ private:
 
 // Compiles one variant. Called without a lock: reads the kernel's content, which does not change while the pipeline
 // that launches it runs. The pipeline belongs to the caller.
-inline VkPipeline compile_variant(Gpu &gpu, VkPipelineCache cache, const Kernel &kernel, const VariantKey &key,
-                                  Failure &failure) {
+inline VkPipeline compile_variant(Gpu &gpu, const Kernel &kernel, const VariantKey &key, Failure &failure) {
     const BlobKernel &code = *kernel.code;
     SpirvPatch patch = {{key.local_size[0], key.local_size[1], key.local_size[2]}, key.relocated};
     Array<uint32_t> words;
@@ -264,7 +248,7 @@ inline VkPipeline compile_variant(Gpu &gpu, VkPipelineCache cache, const Kernel 
     info.stage.pSpecializationInfo = n ? &specialization : nullptr;
     info.layout = kernel.shape->layout;
     VkPipeline pipeline = VK_NULL_HANDLE;
-    result = gpu.vk.vkCreateComputePipelines(gpu.device, cache, 1, &info, gpu.callbacks, &pipeline);
+    result = gpu.vk.vkCreateComputePipelines(gpu.device, gpu.pipeline_cache, 1, &info, gpu.callbacks, &pipeline);
     gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
     if (result != VK_SUCCESS) {
         call_failed(failure, "vkCreateComputePipelines", result)

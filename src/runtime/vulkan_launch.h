@@ -316,10 +316,12 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     Device *d = session.device;
     add_user(d);  // keeps the device while no lock is held
     session.end();
-    const VkPipeline pipeline = compile_variant(d->gpu, d->kernels.pipeline_cache(), *kernel, key, failure);
+    const uint64_t begin = now_ns(d->gpu.clock);
+    const VkPipeline pipeline = compile_variant(d->gpu, *kernel, key, failure);
     Outcome outcome = Outcome::failed;
     if (pipeline) {
         note_compilation();
+        note_pipeline(*d, now_ns(d->gpu.clock) - begin);
         d->lock.lock();
         if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline, d->submissions.open_epoch())) {
             outcome = Outcome::again;

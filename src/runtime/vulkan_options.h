@@ -51,6 +51,10 @@ inline const char *get_text(TextOption &option, const char *environment, const c
     return option.text;
 }
 
+// The names of the variables that name folders.
+#define HV_PATH(name, environment, reason) constexpr const char *name##_variable = environment;
+#include "vulkan_options.def"
+
 struct NumberOptions {
 #define HV_CHOICE(name, environment, words, reason) uint32_t name;
 #define HV_NUMBER(name, environment, standard, smallest, largest, reason) uint32_t name;

@@ -94,16 +94,45 @@ inline bool fits_wish(VkPhysicalDeviceType type, DeviceWish wish) {
     return false;
 }
 
+// What a user can ask for with HL_VK_QUEUE; the numbers are the places of its words.
+enum class QueueWish : uint32_t {
+    any,       // compute if there is one, else graphics
+    compute,   // computes without graphics
+    graphics,  // does both
+};
+
 // The queue family to compute on: compute without graphics first. On an H200 a submission there takes 8.3 us of GPU
-// time, against 13.0 on the family that also does graphics. kNoIndex when the device cannot compute.
-inline uint32_t pick_queue_family(const VkQueueFamilyProperties *families, uint32_t count) {
+// time, against 13.0 on the family that also does graphics. kNoIndex when the device has none as wished.
+inline uint32_t pick_queue_family(const VkQueueFamilyProperties *families, uint32_t count,
+                                  QueueWish wish = QueueWish::any) {
     uint32_t found = kNoIndex;
     for (uint32_t i = 0; i < count; i++) {
         if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) || families[i].queueCount == 0) continue;
-        if (!(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT)) return i;
-        if (found == kNoIndex) found = i;
+        if (!(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT)) {
+            if (wish != QueueWish::graphics) return i;
+        } else if (found == kNoIndex && wish != QueueWish::compute) {
+            found = i;
+        }
     }
     return found;
+}
+
+// The family of a device that was picked; kNoIndex, with what it has in failure, where the wish cannot be met.
+inline uint32_t choose_queue_family(const DeviceOffer &offer, QueueWish wish, Failure &failure) {
+    const uint32_t family = pick_queue_family(offer.families, offer.family_count, wish);
+    if (family != kNoIndex) return family;
+    Text text = failure.because(kGenericError);
+    text << "Vulkan: " << offer.properties.deviceName << " has no queue family that computes "
+         << (wish == QueueWish::compute ? "without graphics (HL_VK_QUEUE is 'compute')"
+                                        : "and does graphics (HL_VK_QUEUE is 'graphics')")
+         << "; its " << offer.family_count << " are:";
+    for (uint32_t i = 0; i < offer.family_count; i++) {
+        const VkQueueFlags flags = offer.families[i].queueFlags;
+        text << (i ? ", " : " ") << (flags & VK_QUEUE_GRAPHICS_BIT ? "graphics " : "")
+             << (flags & VK_QUEUE_COMPUTE_BIT ? "compute " : "") << (flags & VK_QUEUE_TRANSFER_BIT ? "transfer " : "")
+             << "x " << offer.families[i].queueCount;
+    }
+    return kNoIndex;
 }
 
 // The device to use, or kNoIndex with the reason in failure. Only an unset wish falls back to a device of another type:

@@ -23,6 +23,12 @@ struct halide_vulkan_stats {
     uint64_t used_bytes;      // of it, in regions
     uint64_t staging_bytes;   // staging in flight
     char device_name[256];
+    uint64_t pipelines;            // made, from the pipeline cache or anew
+    uint64_t pipeline_ns;          // what that took, all together
+    uint64_t cache_read_bytes;     // of the pipeline cache on disk: what this device began with
+    uint64_t cache_written_bytes;  // what it wrote
+    uint64_t cache_writes;
+    char cache_note[256];  // what last went wrong with the pipeline cache on disk; empty: nothing
 };
 
 // Fills at most `bytes` of *out; returns 0, or an error when there is no device yet. Never makes one.
@@ -63,6 +69,15 @@ inline bool collect_stats(void *user_context, halide_vulkan_stats &out, Failure 
     out.used_bytes = d.memory.ranges.used_bytes();
     out.staging_bytes = d.staging.in_use();
     Text(out.device_name, sizeof(out.device_name)) << d.gpu.properties.deviceName;
+    PipelineCache &cache = d.cache;
+    halide_mutex_lock(&cache.lock);
+    out.pipelines = cache.made;
+    out.pipeline_ns = cache.counts.made_ns;
+    out.cache_read_bytes = cache.counts.read_bytes;
+    out.cache_written_bytes = cache.counts.written_bytes;
+    out.cache_writes = cache.counts.writes;
+    Text(out.cache_note, sizeof(out.cache_note)) << cache.note;
+    halide_mutex_unlock(&cache.lock);
     return true;
 }
 

@@ -79,6 +79,16 @@ TEST_F(GpuBadEnvironment, NoDeviceOfThatType) { nothing_works({"discrete-gpu", "
 // HL_VK_DEVICE_TYPE=cpu, and the layer says that the device is a CPU.
 TEST_F(GpuBadEnvironment, DeviceOfThatType) { something_works(); }
 
+// HL_VK_QUEUE=compute, and the layer says that every queue family does graphics as well.
+TEST_F(GpuBadEnvironment, NoQueueForComputeAlone) { nothing_works({"HL_VK_QUEUE", "'compute'", "graphics"}); }
+
+// HL_VK_QUEUE=graphics, and the layer says that none does.
+TEST_F(GpuBadEnvironment, NoQueueForGraphics) { nothing_works({"HL_VK_QUEUE", "'graphics'", "compute"}); }
+
+// The same, the other way round.
+TEST_F(GpuBadEnvironment, QueueForGraphics) { something_works(); }
+TEST_F(GpuBadEnvironment, QueueForComputeAlone) { something_works(); }
+
 // HL_VK_ALLOC_CONFIG=1:two:3
 TEST_F(GpuBadEnvironment, AllocConfigThatIsNoNumber) { nothing_works({"1:two:3", "HL_VK_ALLOC_CONFIG"}); }
 

@@ -53,6 +53,14 @@
     X(uint64_t, wrong_destroys, (void), ())                                                                            \
     /* Instances made with the layer in it, ever: 0 says that the layer is not in use. */                              \
     X(uint64_t, instances, (void), ())                                                                                 \
+    /* Pipelines that were in the VkPipelineCache they were made with, and those that were not; caches that were begun \
+       with content that is damaged or another driver's. Since the process began, with the limit pipelineCache.model.  \
+     */                                                                                                                \
+    X(uint64_t, cache_found, (void), ())                                                                               \
+    X(uint64_t, cache_compiled, (void), ())                                                                            \
+    X(uint64_t, cache_refused, (void), ())                                                                             \
+    /* What the newest VkPipelineCache was begun with: its size, and as much of it as there is room for. */            \
+    X(uint64_t, cache_initial, (void *to, uint64_t room), (to, room))                                                  \
     /* Prints the counts that are not 0. */                                                                            \
     X(void, print, (FILE * to), (to))
 

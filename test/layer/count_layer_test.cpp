@@ -217,4 +217,89 @@ TEST_F(CountLayer, PretendsOtherMemoryTypes) {
     EXPECT_EQ(hv_layer_live("mapped"), 0) << "freeing unmaps";
 }
 
+// An empty kernel with a workgroup of x threads.
+std::vector<uint32_t> empty_kernel(uint32_t x) {
+    return {0x07230203, 0x00010000, 0,          5, 0,  0x00020011, 1, 0x0003000e, 0,          1, 0x0005000f, 5, 1,
+            0x6e69616d, 0,          0x00060010, 1, 17, x,          1, 1,          0x00020013, 2, 0x00030021, 3, 2,
+            0x00050036, 2,          1,          0, 3,  0x000200f8, 4, 0x000100fd, 0x00010038};
+}
+
+TEST_F(CountLayer, ModelsPipelineCaches) {
+    ASSERT_EQ(hv_layer_limit("pipelineCache.model", 100), 1);
+    ASSERT_EQ(hv_layer_limit("pipelineCacheUUID", 0x1122334455667788), 1);
+    make_device();
+    VkPipelineLayoutCreateInfo layout_info = {VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
+    VkPipelineLayout layout;
+    ASSERT_EQ(vkCreatePipelineLayout(device, &layout_info, nullptr, &layout), VK_SUCCESS);
+    const auto make_cache = [&](const std::string &initial) {
+        VkPipelineCacheCreateInfo info = {VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+        info.initialDataSize = initial.size();
+        info.pInitialData = initial.data();
+        VkPipelineCache cache = VK_NULL_HANDLE;
+        EXPECT_EQ(vkCreatePipelineCache(device, &info, nullptr, &cache), VK_SUCCESS);
+        return cache;
+    };
+    const auto data_of = [&](VkPipelineCache cache) {
+        size_t size = 0;
+        EXPECT_EQ(vkGetPipelineCacheData(device, cache, &size, nullptr), VK_SUCCESS);
+        std::string data(size, 0);
+        EXPECT_EQ(vkGetPipelineCacheData(device, cache, &size, &data[0]), VK_SUCCESS);
+        return data;
+    };
+    // Makes the kernel of x threads and says whether the cache had it.
+    const auto found = [&](VkPipelineCache cache, uint32_t x) {
+        const uint64_t before = hv_layer_cache_found(), compiled = hv_layer_cache_compiled();
+        const std::vector<uint32_t> code = empty_kernel(x);
+        VkShaderModuleCreateInfo module_info = {VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
+        module_info.codeSize = code.size() * 4;
+        module_info.pCode = code.data();
+        VkComputePipelineCreateInfo info = {VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+        info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+        info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+        info.stage.pName = "main";
+        info.layout = layout;
+        VkPipeline pipeline = VK_NULL_HANDLE;
+        EXPECT_EQ(vkCreateShaderModule(device, &module_info, nullptr, &info.stage.module), VK_SUCCESS);
+        EXPECT_EQ(vkCreateComputePipelines(device, cache, 1, &info, nullptr, &pipeline), VK_SUCCESS);
+        vkDestroyShaderModule(device, info.stage.module, nullptr);
+        vkDestroyPipeline(device, pipeline, nullptr);
+        const uint64_t hits = hv_layer_cache_found() - before;
+        EXPECT_EQ(hits + hv_layer_cache_compiled() - compiled, 1u);
+        return hits == 1;
+    };
+
+    const VkPipelineCache a = make_cache(""), b = make_cache("");
+    EXPECT_FALSE(found(a, 1));
+    EXPECT_TRUE(found(a, 1));
+    EXPECT_FALSE(found(a, 2)) << "another kernel";
+    EXPECT_FALSE(found(b, 3));
+    EXPECT_FALSE(found(VK_NULL_HANDLE, 1));
+    const std::string of_a = data_of(a);
+    EXPECT_EQ(of_a.size(), 32u + 2 * 100);
+    EXPECT_EQ(of_a.substr(16, 8), std::string("\x88\x77\x66\x55\x44\x33\x22\x11"));
+    size_t room = of_a.size() - 1;
+    std::string cut(of_a.size(), 0);
+    EXPECT_EQ(vkGetPipelineCacheData(device, a, &room, &cut[0]), VK_INCOMPLETE);
+    EXPECT_EQ(room, 32u + 100);
+
+    const VkPipelineCache c = make_cache(of_a);
+    std::string seen(1000, 0);
+    EXPECT_EQ(hv_layer_cache_initial(&seen[0], seen.size()), of_a.size());
+    EXPECT_EQ(seen.substr(0, of_a.size()), of_a);
+    EXPECT_TRUE(found(c, 2));
+    EXPECT_EQ(vkMergePipelineCaches(device, c, 1, &b), VK_SUCCESS);
+    EXPECT_TRUE(found(c, 3));
+    EXPECT_FALSE(found(c, 4));
+
+    const uint64_t refused = hv_layer_cache_refused();
+    std::string damaged = of_a;
+    damaged[150] ^= 1;
+    const VkPipelineCache d = make_cache(damaged);
+    EXPECT_EQ(hv_layer_cache_refused(), refused + 1);
+    EXPECT_FALSE(found(d, 1));
+    for (VkPipelineCache cache : {a, b, c, d}) vkDestroyPipelineCache(device, cache, nullptr);
+    vkDestroyPipelineLayout(device, layout, nullptr);
+    EXPECT_EQ(hv_layer_live(""), 2);
+}
+
 }  // namespace

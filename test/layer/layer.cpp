@@ -135,6 +135,10 @@ void after(Tag<kvkGetPhysicalDeviceProperties>, bool, Next &, VkPhysicalDevice, 
 void after(Tag<kvkGetPhysicalDeviceFeatures>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceFeatures *f) {
     change(f);
 }
+void after(Tag<kvkGetPhysicalDeviceQueueFamilyProperties>, bool, Next &, VkPhysicalDevice, uint32_t *count,
+           VkQueueFamilyProperties *families) {
+    if (families) change(families, *count);
+}
 void after(Tag<kvkGetPhysicalDeviceMemoryProperties>, bool, Next &next, VkPhysicalDevice physical,
            VkPhysicalDeviceMemoryProperties *m) {
     change(next, physical, m);
@@ -245,6 +249,42 @@ VkResult around(Tag<kvkFlushMappedMemoryRanges>, Next &next, VkDevice device, ui
     return next_call<kvkFlushMappedMemoryRanges>(next)(device, count, ranges);
 }
 
+VkResult around(Tag<kvkCreateShaderModule>, Next &next, VkDevice device, const VkShaderModuleCreateInfo *info,
+                const VkAllocationCallbacks *callbacks, VkShaderModule *made) {
+    const VkResult result = next_call<kvkCreateShaderModule>(next)(device, info, callbacks, made);
+    if (result == VK_SUCCESS && models_caches()) remember_module(*made, info);
+    return result;
+}
+
+VkResult around(Tag<kvkCreatePipelineCache>, Next &next, VkDevice device, const VkPipelineCacheCreateInfo *info,
+                const VkAllocationCallbacks *callbacks, VkPipelineCache *made) {
+    remember_initial(info);
+    VkPipelineCacheCreateInfo real = *info;
+    if (models_caches()) real.initialDataSize = 0;
+    const VkResult result = next_call<kvkCreatePipelineCache>(next)(device, &real, callbacks, made);
+    if (result == VK_SUCCESS && models_caches()) remember_cache(next, *made, info);
+    return result;
+}
+
+VkResult around(Tag<kvkGetPipelineCacheData>, Next &next, VkDevice device, VkPipelineCache cache, size_t *size,
+                void *data) {
+    if (models_caches()) return give_cache_data(next, cache, size, data);
+    return next_call<kvkGetPipelineCacheData>(next)(device, cache, size, data);
+}
+
+VkResult around(Tag<kvkMergePipelineCaches>, Next &next, VkDevice device, VkPipelineCache into, uint32_t count,
+                const VkPipelineCache *from) {
+    if (models_caches()) merge_caches(into, count, from);
+    return next_call<kvkMergePipelineCaches>(next)(device, into, count, from);
+}
+
+VkResult around(Tag<kvkCreateComputePipelines>, Next &next, VkDevice device, VkPipelineCache cache, uint32_t count,
+                const VkComputePipelineCreateInfo *infos, const VkAllocationCallbacks *callbacks, VkPipeline *made) {
+    const VkResult result = next_call<kvkCreateComputePipelines>(next)(device, cache, count, infos, callbacks, made);
+    for (uint32_t i = 0; models_caches() && result == VK_SUCCESS && i < count; i++) look_up_pipeline(cache, infos[i]);
+    return result;
+}
+
 VkResult around(Tag<kvkEnumerateDeviceExtensionProperties>, Next &next, VkPhysicalDevice physical, const char *layer,
                 uint32_t *count, VkExtensionProperties *properties) {
     const auto call = next_call<kvkEnumerateDeviceExtensionProperties>(next);
@@ -329,7 +369,8 @@ VkResult around(Tag<kvkCreateDevice>, Next &instance, VkPhysicalDevice physical,
     next.get_device_proc = get;
     next.physical = physical;
     for (int i = 0; i < kCallCount; i++) next.call[i] = get(*made, kCallNames[i]);
-    // Kept beside the device's own, for real_memory_type.
+    // Kept beside the device's own, for real_memory_type and for the header of a pipeline cache.
+    next.call[kvkGetPhysicalDeviceProperties] = instance.call[kvkGetPhysicalDeviceProperties];
     next.call[kvkGetPhysicalDeviceMemoryProperties] = instance.call[kvkGetPhysicalDeviceMemoryProperties];
     created("VkDevice", number(*made), 0);
     return result;

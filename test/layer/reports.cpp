@@ -2,10 +2,13 @@
 //
 // Keys of hv_layer_limit:
 //   a member of VkPhysicalDeviceLimits listed below; of the three-element ones all elements, or one with ".x" ".y" ".z"
-//   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID
+//   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID, deviceID, driverVersion
+//   pipelineCacheUUID, driverUUID    the first eight bytes
+//   pipelineCache.model              bytes of a pipeline in the layer's own pipeline caches, 8 at least; see caches.cpp
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
 //   VkMemoryRequirements.padding     bytes added to the size it is said to need
 //   memoryPropertyFlags.strip        flags taken from every memory type
+//   queueFlags                       what every queue family is said to do
 //   allocatedBytes                   vkAllocateMemory beyond this sum fails with VK_ERROR_OUT_OF_DEVICE_MEMORY
 //   a feature listed below           0: reported as not there (other values leave the driver's answer)
 //   extension:NAME                   0: this device extension is reported as not there
@@ -89,10 +92,16 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "apiVersion",
                                   "deviceType",
                                   "vendorID",
+                                  "deviceID",
+                                  "driverVersion",
+                                  "pipelineCacheUUID",
+                                  "driverUUID",
+                                  "pipelineCache.model",
                                   "VkMemoryRequirements.alignment",
                                   "VkMemoryRequirements.padding",
                                   "memoryPropertyFlags.strip",
-                                  "allocatedBytes"};
+                                  "allocatedBytes",
+                                  "queueFlags"};
 const char *const kKeys[] = {
 #define X(name) #name,
     HV_LIMITS(X) HV_CORE_FEATURES(X)
@@ -108,6 +117,11 @@ const char *const kKeys[] = {
 template<typename T>
 void replace(T *value, const char *key) {
     if (limit_is_set(key)) *value = (T)limit_or(key, 0);
+}
+
+void replace_uuid(uint8_t *uuid, const char *key) {
+    const uint64_t value = limit_or(key, 0);
+    if (limit_is_set(key)) memcpy(uuid, &value, sizeof(value));
 }
 
 void strip(VkBool32 *feature, const char *key) {
@@ -137,6 +151,9 @@ void change(VkPhysicalDeviceProperties *properties) {
     replace(&properties->apiVersion, "apiVersion");
     replace(&properties->deviceType, "deviceType");
     replace(&properties->vendorID, "vendorID");
+    replace(&properties->deviceID, "deviceID");
+    replace(&properties->driverVersion, "driverVersion");
+    replace_uuid(properties->pipelineCacheUUID, "pipelineCacheUUID");
     VkPhysicalDeviceLimits *limits = &properties->limits;
 #define X(name) replace(&limits->name, #name);
     HV_LIMITS(X)
@@ -149,6 +166,10 @@ void change(VkPhysicalDeviceProperties *properties) {
     }
     HV_VECTOR_LIMITS(X)
 #undef X
+}
+
+void change(VkQueueFamilyProperties *families, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) replace(&families[i].queueFlags, "queueFlags");
 }
 
 void change(VkPhysicalDeviceFeatures *features) {
@@ -164,6 +185,9 @@ void change_chain(void *p_next) {
         HV_CHAINED_FEATURES(X)
 #undef X
         switch (one->sType) {
+        case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES:
+            replace_uuid(((VkPhysicalDeviceIDProperties *)one)->driverUUID, "driverUUID");
+            break;
         case VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES:
             replace(&((VkPhysicalDeviceMaintenance3Properties *)one)->maxMemoryAllocationSize,
                     "maxMemoryAllocationSize");

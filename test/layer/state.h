@@ -57,6 +57,7 @@ void entered_instance();
 // reports.cpp: changes what the driver said.
 bool is_limit(const char *key);
 void change(VkPhysicalDeviceProperties *properties);
+void change(VkQueueFamilyProperties *families, uint32_t count);
 void change_chain(void *p_next);
 void change(VkPhysicalDeviceFeatures *features);
 void change(Next &next, VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties *memory);
@@ -71,6 +72,15 @@ bool may_map(VkDeviceMemory memory);
 void *shadow_of_mapping(VkDeviceMemory memory, void *real, VkDeviceSize offset, VkDeviceSize size);
 void forget_mapping(VkDeviceMemory memory);
 void copy_ranges(uint32_t count, const VkMappedMemoryRange *ranges, bool to_device);
+
+// caches.cpp: what pipeline caches hold.
+bool models_caches();
+void remember_module(VkShaderModule module, const VkShaderModuleCreateInfo *info);
+void remember_initial(const VkPipelineCacheCreateInfo *info);
+void remember_cache(Next &next, VkPipelineCache cache, const VkPipelineCacheCreateInfo *info);
+void look_up_pipeline(VkPipelineCache cache, const VkComputePipelineCreateInfo &info);
+VkResult give_cache_data(Next &next, VkPipelineCache cache, size_t *size, void *to);
+void merge_caches(VkPipelineCache into, uint32_t count, const VkPipelineCache *from);
 
 }  // namespace hv_layer
 

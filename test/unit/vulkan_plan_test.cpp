@@ -99,6 +99,37 @@ TEST(Plan, TheQueueComputesWithoutGraphicsIfItCan) {
     EXPECT_EQ(pick_queue_family(kDisplayOnly.families, kDisplayOnly.family_count), kNoIndex);
 }
 
+// The families of an H200, as its driver 580 reports them.
+TEST(Plan, TheQueueIsForced) {
+    const VkQueueFlags sparse = VK_QUEUE_SPARSE_BINDING_BIT, video = VK_QUEUE_VIDEO_DECODE_BIT_KHR;
+    DeviceOffer h200 = offer("NVIDIA H200", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU,
+                             {kGraphics | kCompute | kTransfer | sparse, kTransfer | sparse,
+                              kCompute | kTransfer | sparse, kTransfer | sparse | video});
+    h200.families[0].queueCount = 16;
+    h200.families[2].queueCount = 8;
+    const auto choose = [](const DeviceOffer &offer, QueueWish wish, std::string *message = nullptr) {
+        Failure failure;
+        const uint32_t family = choose_queue_family(offer, wish, failure);
+        EXPECT_EQ(family == kNoIndex, failure.failed());
+        if (message) *message = failure.message;
+        return family;
+    };
+    EXPECT_EQ(choose(h200, QueueWish::any), 2u);
+    EXPECT_EQ(choose(h200, QueueWish::compute), 2u);
+    EXPECT_EQ(choose(h200, QueueWish::graphics), 0u);
+    EXPECT_EQ(choose(kCpu, QueueWish::any), 0u);
+    EXPECT_EQ(choose(kCpu, QueueWish::graphics), 0u);
+    std::string message;
+    EXPECT_EQ(choose(kCpu, QueueWish::compute, &message), kNoIndex);
+    EXPECT_NE(message.find("llvmpipe"), std::string::npos) << message;
+    EXPECT_NE(message.find("HL_VK_QUEUE is 'compute'"), std::string::npos) << message;
+    EXPECT_NE(message.find("graphics compute transfer x 1"), std::string::npos) << message;
+    h200.families[0].queueCount = 0;
+    EXPECT_EQ(choose(h200, QueueWish::graphics, &message), kNoIndex) << "a family without queues is none";
+    EXPECT_NE(message.find("HL_VK_QUEUE is 'graphics'"), std::string::npos) << message;
+    EXPECT_EQ(choose(h200, QueueWish::any), 2u);
+}
+
 TEST(Plan, MemoryOfAnH200) {
     const Memory m = Memory()
                          .heap(141ull << 30, true)
