@@ -29,6 +29,7 @@
 
 #include "vulkan_gpu.h"
 
+#include "vulkan_budget.h"
 #include "vulkan_deferred.h"
 #include "vulkan_submission.h"
 

@@ -107,6 +107,9 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     }
     if (c.state) {
         c.state->own = true;
+        c.state->gpu.byte_storage = c.instance.abilities.byte_storage;
+        learn_memory_limits(c.instance.vk, min_of(offer.properties.apiVersion, c.instance.api_version),
+                            c.instance.abilities, c.state->gpu);
         trace("vk_create_context", handle_number(c.device));
         list_device(c.state);
         return true;
@@ -145,6 +148,15 @@ public:
     bool begin(Need need, Device *pinned = nullptr);
     // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
     void end();
+    // In a session that was begun for the device alone: whether a batch is open now. False without a failure: the ring
+    // is full, and a session has to be begun for a batch.
+    bool try_open_batch() {
+        uint64_t wait_for = 0;
+        if (!check_not_lost(device->gpu, failure) || !device->submissions.can_open(device->gpu, &wait_for))
+            return false;
+        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
+        return device->submissions.open_batch(device->gpu, failure);
+    }
     // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
     bool end_and_wait(uint64_t epoch) {
         Device *d = device;

@@ -59,7 +59,9 @@ struct Device {
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
-    bool own;               // the VkDevice is of our making
+    uint64_t last_sweep_ns;
+    uint64_t last_sweep_epoch;
+    bool own;  // the VkDevice is of our making
     Device *next;
 };
 
@@ -216,6 +218,22 @@ inline void learn_time(Device &d, uint64_t target, bool waited) {
     d.last_done_ns = now;
 }
 
+// Looked at every so many submissions, so that waits do not read the clock for it.
+constexpr uint64_t kSweepEpochs = 64;
+
+// Trim by age, with the device locked, at the end of a wait: the caller has lost time anyway. A wait that comes early
+// costs a comparison. Where there is no clock, memory is kept.
+inline void sweep_unused(Device &d) {
+    const uint64_t epoch = d.submissions.submitted;
+    if (epoch - d.last_sweep_epoch < kSweepEpochs || d.gpu.options.trim_ms == 0 || d.gpu.lost) return;
+    d.last_sweep_epoch = epoch;
+    const uint64_t now = now_ns(d.gpu.clock);
+    if (now - d.last_sweep_ns < d.gpu.options.trim_ms * (uint64_t)1000000) return;
+    d.last_sweep_ns = now;
+    d.memory.sweep(d.gpu, d.submissions.completed);
+    d.staging.sweep(d.gpu, d.submissions.completed);
+}
+
 // Waits until the submission of this epoch is done, under no lock. The caller is a user of the device. False with the
 // reason in failure when the device is lost or the wait fails.
 inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
@@ -262,6 +280,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure) {
     // Refused submissions right behind what is done are done as well.
     while (s.completed < s.submitted && s.slot_of(s.completed + 1).lost) s.completed++;
     d.deferred.collect(gpu, s.completed);
+    sweep_unused(d);
     note_idle(d);
     halide_mutex_unlock(&d.lock);
     return !failure.failed();

@@ -63,6 +63,10 @@ struct Gpu {
     NumberOptions options;
     AllocConfig alloc_config;
     uint64_t storage_range;  // see vulkan_plan.h
+    // See vulkan_budget.h. 0 and null: not known.
+    uint64_t largest_allocation;
+    PFN_vkGetPhysicalDeviceMemoryProperties2 ask_memory;
+    bool byte_storage;  // kernels may address single bytes
     ClockGetTime clock;
     bool can_spin;
     bool lost;

@@ -7,7 +7,12 @@
 //
 // Blocks grow with use (16 MiB, doubling to 256 MiB): an allocation of 64 MiB costs 1.5 ms on an H200, a region
 // nothing. A request over half a block gets one of its own size. Blocks that hold no region are kept for the next
-// request until halide_vulkan_release_unused_device_allocations, a shortage, or a free while reuse is off.
+// request until halide_vulkan_release_unused_device_allocations, a shortage, a free while reuse is off, or age: a block
+// that nothing was taken from between two sweeps (HL_VK_TRIM_MS apart) goes back.
+//
+// Before a block would exceed the heap's budget (vulkan_budget.h), what lies idle goes, then growth ahead of need is
+// given up; a block of the size that is needed is asked for in any case. When the driver refuses, idle blocks go, then
+// those the GPU still uses are waited for, and only then the caller gets the error.
 //
 // Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region
 // may also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
@@ -19,6 +24,7 @@
 #ifndef HALIDE_VULKAN_MEMORY_H
 #define HALIDE_VULKAN_MEMORY_H
 
+#include "vulkan_budget.h"
 #include "vulkan_ranges.h"
 #include "vulkan_submission.h"
 
@@ -35,6 +41,7 @@ struct Block {
     OwnedBuffer buffer;
     uint32_t first_range;  // names the block's first range while the block lives
     bool live;
+    bool used;  // a region was taken from it since the last sweep
 };
 
 struct Region {
@@ -177,11 +184,18 @@ public:
         for (uint32_t i = 0; i < blocks.size(); i++) {
             Block &b = blocks[i];
             if (!b.live || !ranges.block_is_free(b.first_range) || ranges.last_use(b.first_range) > completed) continue;
-            ranges.remove_block(b.first_range);
             bytes += b.buffer.size;
-            destroy_block(gpu, b);
+            remove_block(gpu, b);
         }
         return bytes;
+    }
+    // Trim by age: destroys the blocks that are empty and were not used since the sweep before.
+    void sweep(Gpu &gpu, uint64_t completed) {
+        for (Block &b : blocks) {
+            if (b.live && !b.used && ranges.block_is_free(b.first_range) && ranges.last_use(b.first_range) <= completed)
+                remove_block(gpu, b);
+            b.used = false;
+        }
     }
     // The newest epoch that an empty block waits for; 0 when none does.
     uint64_t empty_blocks_last_use() const {
@@ -226,6 +240,11 @@ private:
         return regions.push(fresh) ? (uint32_t)regions.size() - 1 : kNoIndex;
     }
 
+    void remove_block(Gpu &gpu, Block &b) {
+        ranges.remove_block(b.first_range);
+        destroy_block(gpu, b);
+    }
+
     void destroy_block(Gpu &gpu, Block &b) {
         trace("vkDestroyBuffer: Destroyed buffer for device region", handle_number(b.buffer.buffer));
         reserved_bytes -= b.buffer.size;
@@ -255,7 +274,8 @@ private:
     }
 
     bool add_block(Gpu &gpu, uint64_t bytes, Failure &failure);
-    bool add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure);
+    bool add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, Failure &failure);
+    void explain_shortage(const Gpu &gpu, uint64_t bytes, const Failure &cause, Failure &failure) const;
 };
 
 inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
@@ -283,7 +303,7 @@ inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
 }
 
 // A block that a region of `bytes` fits in: first of the size that use so far suggests, then of just the size needed.
-inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
+inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, Failure &failure) {
     const AllocConfig &config = gpu.alloc_config;
     uint64_t wanted = config.min_block_bytes
                           ? config.min_block_bytes
@@ -291,7 +311,13 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
     if (config.max_block_bytes) wanted = min_of(wanted, config.max_block_bytes);
     if (config.pool_bytes && reserved_bytes < config.pool_bytes)
         wanted = min_of(wanted, config.pool_bytes - reserved_bytes);
+    if (gpu.largest_allocation) wanted = min_of(wanted, gpu.largest_allocation);
     wanted = align_down(wanted, alignment);
+    // The type that is tried first; where it is full, drivers and budgets are asked again by the next block.
+    HeapBudget budget = ask_budget(gpu, order.types[0]);
+    if (!budget.has_room_for(max_of(wanted, bytes)) && trim(gpu, completed) > 0)
+        budget = ask_budget(gpu, order.types[0]);
+    if (!budget.has_room_for(wanted)) wanted = bytes;
     if (bytes <= wanted / 2 || (config.min_block_bytes && bytes <= wanted)) {
         Failure ignored;
         if (add_block(gpu, wanted, ignored)) return true;
@@ -301,6 +327,18 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
         }
     }
     return add_block(gpu, bytes, failure);
+}
+
+// What was asked, what is held, and every limit that is known.
+inline void Memory::explain_shortage(const Gpu &gpu, uint64_t bytes, const Failure &cause, Failure &failure) const {
+    Text text = failure.because(cause.failed() ? cause.code : (int)kOutOfMemory);
+    text << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes() << " in use, "
+         << reserved_bytes << " held";
+    const HeapBudget budget = ask_budget(gpu, order.types[0]);
+    if (budget.known) text << "; " << budget.usage << " of the budget of " << budget.budget << " used";
+    if (gpu.largest_allocation && bytes > gpu.largest_allocation)
+        text << "; maxMemoryAllocationSize is " << gpu.largest_allocation;
+    text << "): " << (cause.failed() ? cause.message : "out of host memory");
 }
 
 inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure) {
@@ -314,11 +352,11 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
     uint32_t range = ranges.allocate(size);
     if (range == Ranges::kNone) {
         Failure first;
-        bool added = add_block_for(gpu, size, first);
+        bool added = add_block_for(gpu, size, completed, first);
         // Memory is short: what lies idle goes, then what waits for the GPU.
         if (!added && !gpu.lost && trim(gpu, completed) > 0) {
             Failure again;
-            added = add_block_for(gpu, size, again);
+            added = add_block_for(gpu, size, completed, again);
         }
         if (added) range = ranges.allocate(size);
         if (range == Ranges::kNone) {
@@ -328,14 +366,12 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
             if (!added && !gpu.lost && waiting > completed) {
                 *wait_for = waiting;
             } else {
-                failure.because(first.failed() ? first.code : (int)kOutOfMemory)
-                    << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes()
-                    << " in use, " << reserved_bytes
-                    << " held): " << (first.failed() ? first.message : "out of host memory");
+                explain_shortage(gpu, bytes, first, failure);
             }
             return kNoIndex;
         }
     }
+    blocks[ranges.block(range)].used = true;
     regions[id] = {blocks[ranges.block(range)].buffer.buffer,
                    VK_NULL_HANDLE,
                    ranges.offset(range),
