@@ -25,6 +25,8 @@
 #include "vulkan_ring.h"
 #include "vulkan_strides.h"
 
+#include "vulkan_strided_grid.h"
+
 #include "vulkan_workers.h"
 
 #include "vulkan_gpu.h"
@@ -41,6 +43,7 @@
 
 #include "vulkan_copy_kernel.h"
 #include "vulkan_kernels.h"
+#include "vulkan_strided_kernel.h"
 
 #include "vulkan_arguments.h"
 #include "vulkan_handles.h"

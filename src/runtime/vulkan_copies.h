@@ -39,6 +39,8 @@ constexpr uint32_t kPiecesUnderWay = 6;
 constexpr uint32_t kRunsAtOnce = 64;
 // A batch with more runs than this is submitted without waiting for the flush policy: the policy counts commands.
 constexpr size_t kManyRuns = 4096;
+// What one dispatch moves at most: the kernel counts with 31 bits.
+constexpr size_t kGridBytes = (size_t)1 << 30;
 
 class Copier {
 public:
@@ -79,11 +81,19 @@ private:
     bool record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece, const DeviceView &to);
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
-    size_t record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
-                       uint64_t to_base);
+    size_t record_runs(const Runs &runs, size_t begin, size_t bytes, const CopySide &from, const CopySide &to);
+    bool record_moves(const Runs &runs, size_t begin, size_t bytes, CopySide from, CopySide to, size_t *listed,
+                      bool *full);
+    CopySide side_of(const Region &region, const StridedView &view) const {
+        const Access bytes = access_of(region, view, false);
+        return {region.buffer, region.offset, bytes.begin, bytes.end};
+    }
+    static CopySide side_of(const StagingPiece &piece, size_t bytes) {
+        return {piece.buffer, piece.offset, piece.offset, piece.offset + bytes};
+    }
     Access access_of(const Region &region, const StridedView &view, bool write) const;
     bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                     const StridedView &to, bool *full);
+                     const StridedView &to, size_t *listed, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -160,23 +170,44 @@ inline void Copier::note_written(const CopyPlan &plan, Region &region) {
     if (plan.bytes() >= region.wanted) d.memory.repaired(region);
 }
 
-// Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they took.
-inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base,
-                                  VkBuffer to, uint64_t to_base) {
+// Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they list.
+inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, const CopySide &from,
+                                  const CopySide &to) {
     VkBufferCopy list[kRunsAtOnce];
     RunCursor cursor(runs, begin, bytes);
     size_t total = 0;
     uint32_t n = 0;
     Run run;
     while (cursor.next(run)) {
-        list[n++] = {from_base + (uint64_t)run.source, to_base + (uint64_t)run.destination, run.bytes};
+        list[n++] = {from.base + (uint64_t)run.source, to.base + (uint64_t)run.destination, run.bytes};
         total++;
         if (n == kRunsAtOnce || cursor.remaining() == 0) {
-            d.gpu.vk.vkCmdCopyBuffer(d.submissions.commands(), from, to, n, list);
+            d.gpu.vk.vkCmdCopyBuffer(d.submissions.commands(), from.buffer, to.buffer, n, list);
             n = 0;
         }
     }
     return total;
+}
+
+// The same by whatever is faster: a kernel where the runs are many, else copy commands. False with *full when the batch
+// must be submitted first; what was recorded until then may be recorded again. *listed: runs that commands list.
+inline bool Copier::record_moves(const Runs &runs, size_t begin, size_t bytes, CopySide from, CopySide to,
+                                 size_t *listed, bool *full) {
+    *listed = 0;
+    *full = false;
+    if (d.gpu.options.copy_kernel && number_of_runs(runs, begin, bytes) >= kStridedRuns) {
+        while (bytes > 0) {
+            const size_t part = min_of(bytes, kGridBytes);
+            if (!d.strided_kernel.record(d.gpu, d.shapes, d.submissions, runs, begin, part, from, to, full)) break;
+            begin += part;
+            bytes -= part;
+            if (runs.dense == Runs::kSource) from.base += part;
+            if (runs.dense == Runs::kDestination) to.base += part;
+        }
+        if (*full) return false;
+    }
+    if (bytes > 0) *listed = record_runs(runs, begin, bytes, from, to);
+    return true;
 }
 
 // True when the bytes were written; false without a failure when staging must do it.
@@ -206,28 +237,33 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
 
 inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece,
                                   const DeviceView &to) {
-    Session session(user_context, failure);
-    if (!session.begin(Need::batch, &d)) {
-        cancel(piece);
-        return false;
+    for (;;) {
+        Session session(user_context, failure);
+        if (!session.begin(Need::batch, &d)) break;
+        Submissions &s = d.submissions;
+        Region &region = d.memory.region(to.region);
+        Access access = access_of(region, to.view, true);
+        if (number_of_runs(runs, begin, bytes) == 1) {
+            // Dense on the device: pieces of one upload do not wait for each other.
+            Run run = {};
+            RunCursor(runs, begin, bytes).next(run);
+            access.begin = region.offset + (uint64_t)run.destination;
+            access.end = access.begin + run.bytes;
+        }
+        s.order(d.gpu, &access, 1);
+        size_t listed = 0;
+        bool full = false;
+        if (!record_moves(runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed, &full)) {
+            if (session.submit()) continue;
+            break;
+        }
+        d.memory.touch(region, d.submissions, true);
+        d.staging.publish(piece, s.open_epoch());
+        const bool good = session.recorded(bytes);
+        return good && (listed < kManyRuns || session.submit());
     }
-    Submissions &s = d.submissions;
-    Region &region = d.memory.region(to.region);
-    const size_t count = number_of_runs(runs, begin, bytes);
-    Access access = access_of(region, to.view, true);
-    if (count == 1) {
-        // Dense on the device: pieces of one upload do not wait for each other.
-        Run run = {};
-        RunCursor(runs, begin, bytes).next(run);
-        access.begin = region.offset + (uint64_t)run.destination;
-        access.end = access.begin + run.bytes;
-    }
-    s.order(d.gpu, &access, 1);
-    record_runs(runs, begin, bytes, piece.buffer, piece.offset, region.buffer, region.offset);
-    d.memory.touch(region, d.submissions, true);
-    d.staging.publish(piece, s.open_epoch());
-    const bool good = session.recorded(bytes);
-    return good && (count < kManyRuns || session.submit());
+    cancel(piece);
+    return false;
 }
 
 inline bool Copier::upload(const uint8_t *host, const StridedView &from, const DeviceView &to) {
@@ -283,18 +319,25 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
 
 // Records and submits the copy of one piece into staging that is already reserved.
 inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pending &p) {
-    Session session(user_context, failure);
-    if (!session.begin(Need::batch, &d)) return false;
-    Submissions &s = d.submissions;
-    Region &region = d.memory.region(from.region);
-    if (!check_not_lost_contents(region)) return false;
-    const Access access = access_of(region, from.view, false);
-    s.order(d.gpu, &access, 1);
-    record_runs(runs, p.begin, p.bytes, region.buffer, region.offset, p.piece.buffer, p.piece.offset);
-    s.batch.commands++;
-    p.epoch = s.open_epoch();
-    d.memory.touch(region, d.submissions, false);
-    return session.submit();
+    for (;;) {
+        Session session(user_context, failure);
+        if (!session.begin(Need::batch, &d)) return false;
+        Submissions &s = d.submissions;
+        Region &region = d.memory.region(from.region);
+        if (!check_not_lost_contents(region)) return false;
+        const Access access = access_of(region, from.view, false);
+        s.order(d.gpu, &access, 1);
+        size_t listed = 0;
+        bool full = false;
+        if (record_moves(runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes), &listed,
+                         &full)) {
+            s.batch.commands++;
+            p.epoch = s.open_epoch();
+            d.memory.touch(region, d.submissions, false);
+            return session.submit();
+        }
+        if (!session.submit()) return false;
+    }
 }
 
 inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t *host) {
@@ -350,36 +393,53 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
     return !failure.failed();
 }
 
-// Source and destination share memory: all of the source is read before any of the destination is written.
+// Source and destination share memory: all of the source is read before any of the destination is written. A batch that
+// is full in between is submitted, and the step it was full at is done again: neither step changes what it reads.
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
-    for (;;) {
+    const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
+    uint32_t between_id = kNoIndex;
+    bool gathered = false, scattered = false;
+    while (!scattered) {
         Session session(user_context, failure);
-        if (!session.begin(Need::batch, &d)) return false;
+        if (!session.begin(Need::batch, &d)) break;
         Submissions &s = d.submissions;
-        uint64_t wait_for = 0;
-        const uint32_t between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
         if (between_id == kNoIndex) {
-            if (wait_for == 0 || !session.end_and_wait(wait_for)) return false;
-            continue;
+            uint64_t wait_for = 0;
+            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
+            if (between_id == kNoIndex) {
+                if (wait_for == 0 || !session.end_and_wait(wait_for)) break;
+                continue;
+            }
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         Region &between = d.memory.region(between_id);
-        const Access in[2] = {access_of(source, from.view, false),
-                              {between.memory, between.offset, between.offset + plan.bytes(), true}};
-        s.order(d.gpu, in, 2);
-        record_runs(source_to_dense(plan), 0, plan.bytes(), source.buffer, source.offset, between.buffer,
-                    between.offset);
-        const Access out[2] = {{between.memory, between.offset, between.offset + plan.bytes(), false},
-                               access_of(destination, to.view, true)};
-        s.order(d.gpu, out, 2);
-        record_runs(dense_to_destination(plan), 0, plan.bytes(), between.buffer, between.offset, destination.buffer,
-                    destination.offset);
-        d.memory.touch(source, d.submissions, false);
-        d.memory.touch(between, d.submissions, true);
-        d.memory.touch(destination, d.submissions, true);
-        d.memory.drop_reference(d.deferred, between_id);
-        return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+        const CopySide middle = {between.buffer, between.offset, between.offset, between.offset + plan.bytes()};
+        size_t listed = 0, more = 0;
+        bool full = false;
+        d.memory.touch(between, s, true);
+        if (!gathered) {
+            const Access accesses[2] = {access_of(source, from.view, false),
+                                        {between.memory, middle.begin, middle.end, true}};
+            s.order(d.gpu, accesses, 2);
+            d.memory.touch(source, s, false);
+            gathered = record_moves(in, 0, plan.bytes(), side_of(source, from.view), middle, &listed, &full);
+        }
+        if (gathered) {
+            const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
+                                        access_of(destination, to.view, true)};
+            s.order(d.gpu, accesses, 2);
+            d.memory.touch(destination, s, true);
+            scattered = record_moves(out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
+        }
+        if (full ? !session.submit() : !session.recorded(0)) break;
+        if (listed + more >= kManyRuns && !session.submit()) break;
     }
+    if (between_id != kNoIndex) {
+        halide_mutex_lock(&d.lock);
+        d.memory.drop_reference(d.deferred, between_id);
+        halide_mutex_unlock(&d.lock);
+    }
+    return !failure.failed();
 }
 
 inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
@@ -402,20 +462,21 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
+        size_t listed = 0;
         bool full = false;
-        if (!record_copy(plan, source, from.view, destination, to.view, &full)) {
+        if (!record_copy(plan, source, from.view, destination, to.view, &listed, &full)) {
             if (full && session.submit()) continue;
             return false;
         }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
-        return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+        return session.recorded(0) && (listed < kManyRuns || session.submit());
     }
 }
 
-// By a kernel where that is faster, else by copy commands. False with *full when the batch must be submitted first.
+// A long dense copy by the kernel for those. False with *full when the batch must be submitted first.
 inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                                const StridedView &to, bool *full) {
+                                const StridedView &to, size_t *listed, bool *full) {
     Submissions &s = d.submissions;
     const Access accesses[2] = {access_of(source, from, false), access_of(destination, to, true)};
     s.order(d.gpu, accesses, 2);
@@ -432,11 +493,8 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
             return false;
         }
     }
-    if (done < plan.bytes()) {
-        record_runs(plan.direct, done, plan.bytes() - done, source.buffer, source.offset, destination.buffer,
-                    destination.offset);
-    }
-    return true;
+    return done == plan.bytes() || record_moves(plan.direct, done, plan.bytes() - done, side_of(source, from),
+                                                side_of(destination, to), listed, full);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "vulkan_handles.h"
 #include "vulkan_process.h"
 #include "vulkan_staging.h"
+#include "vulkan_strided_kernel.h"
 #include "vulkan_workers.h"
 
 namespace halide_vulkan {
@@ -52,6 +53,7 @@ struct Device {
     Flusher flusher;
     Workers workers;
     CopyKernel copy_kernel;
+    StridedKernel strided_kernel;
     uint64_t waits;    // ever, for statistics
     uint32_t waiters;  // calls that wait for the GPU now; guarded by the lock
     uint32_t users;    // calls inside; atomic
@@ -92,6 +94,7 @@ inline void destroy_state(Device *d) {
     d->deferred.release();
     d->scratch.release();
     d->copy_kernel.destroy(gpu);
+    d->strided_kernel.destroy(gpu);
     d->kernels.destroy(gpu);
     d->shapes.destroy(gpu);
     d->staging.destroy(gpu);

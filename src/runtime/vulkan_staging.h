@@ -66,7 +66,7 @@ public:
         }
         if (count < kStagingRings) {
             Failure refused;
-            if (create_buffer(gpu, kFirstRing << count, kTransferUsage, order, true, "staging", buffers[count],
+            if (create_buffer(gpu, kFirstRing << count, kRegionUsage, order, true, "staging", buffers[count],
                               refused)) {
                 rings[count].reset(kFirstRing << count, alignment);
                 count++;
