@@ -57,6 +57,8 @@
 #include "vulkan_context.h"
 
 #include "vulkan_buffers.h"
+#include "vulkan_moves.h"
+
 #include "vulkan_copies.h"
 
 #include "vulkan_buffer_copy.h"

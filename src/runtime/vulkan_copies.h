@@ -4,8 +4,9 @@
 // the CPU packs one piece while the GPU moves another, in either direction, and what is in flight stays bounded.
 //   upload    the bytes are read before the call returns, then it returns; nothing is waited for unless 60 MiB of
 //   staging
-//             are on their way. A small upload to memory that the CPU can see, and the GPU does not use, is written
-//             there.
+//             are on their way. An upload to memory that the CPU can see, and the GPU does not use, is written there:
+//             a small one, or any on unified memory. A region that is busy and wholly overwritten gets fresh bytes
+//             first (Memory::replace), so that this holds for it too.
 //   download  submits what is open, waits for its own pieces, returns with the bytes in place. Where the CPU can read
 //   the
 //             region itself at full speed (unified memory), it waits for the newest write and reads, with no GPU copy.
@@ -18,7 +19,7 @@
 #define HALIDE_VULKAN_COPIES_H
 
 #include "vulkan_context.h"
-#include "vulkan_strides.h"
+#include "vulkan_moves.h"
 
 namespace halide_vulkan {
 namespace {
@@ -30,18 +31,11 @@ struct DeviceView {
 };
 
 // Up to this size, a CPU write to visible device memory beats staging: 3.7 us against 9.4 for 64 KiB on an H200, where
-// one thread writes such memory at 15 GB/s and staging costs a submit of about 8 us.
+// one thread writes such memory at 15 GB/s and staging costs a submit of about 8 us. Any size where the memory is the
+// host's own (cached: unified memory, CPU devices), since a copy by the GPU would only be a second one.
 constexpr size_t kDirectUploadBytes = 128 << 10;
 // Pieces of one download under way: enough to keep the copy engine busy while one is unpacked.
 constexpr uint32_t kPiecesUnderWay = 6;
-// Copy commands take lists of runs; this many at a time are gathered on the stack (1.5 KiB: JIT code may be called on
-// small stacks).
-constexpr uint32_t kRunsAtOnce = 64;
-// A batch with more runs than this is submitted without waiting for the flush policy: the policy counts commands.
-constexpr size_t kManyRuns = 4096;
-// What one dispatch moves at most: the kernel counts with 31 bits.
-constexpr size_t kGridBytes = (size_t)1 << 30;
-
 class Copier {
 public:
     // `device` is in use by the caller (pinned) for as long as the copier lives.
@@ -72,6 +66,7 @@ private:
 
     bool check_bounds(const DeviceView &v, const char *what);
     bool check_not_lost_contents(const Region &region);
+    static bool overwrites(const CopyPlan &plan, const Region &region);
     bool upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region);
     bool download_directly(const CopyPlan &plan, uint32_t region, uint8_t *host, bool *done);
     Reserved reserve(size_t bytes, StagingPiece &piece, bool may_wait);
@@ -81,17 +76,6 @@ private:
     bool record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece, const DeviceView &to);
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
-    size_t record_runs(const Runs &runs, size_t begin, size_t bytes, const CopySide &from, const CopySide &to);
-    bool record_moves(const Runs &runs, size_t begin, size_t bytes, CopySide from, CopySide to, size_t *listed,
-                      bool *full);
-    CopySide side_of(const Region &region, const StridedView &view) const {
-        const Access bytes = access_of(region, view, false);
-        return {region.buffer, region.offset, bytes.begin, bytes.end};
-    }
-    static CopySide side_of(const StagingPiece &piece, size_t bytes) {
-        return {piece.buffer, piece.offset, piece.offset, piece.offset + bytes};
-    }
-    Access access_of(const Region &region, const StridedView &view, bool write) const;
     bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
                      const StridedView &to, size_t *listed, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
@@ -114,14 +98,6 @@ inline bool Copier::check_not_lost_contents(const Region &region) {
     if (!d.memory.is_lost(region, d.submissions)) return true;
     failure.because(kGpuDeviceError) << "Vulkan: the contents of the buffer were lost: " << d.submissions.lost_cause();
     return false;
-}
-
-// The bytes of a view as one access: its span.
-inline Access Copier::access_of(const Region &region, const StridedView &view, bool write) const {
-    int64_t low = 0, high = 0;
-    span(view, &low, &high);
-    const uint64_t base = region.offset + (uint64_t)view.offset;
-    return {region.memory, base + (uint64_t)low, base + (uint64_t)high, write};
 }
 
 // A piece of staging, reserved under the device's lock alone. When all is in flight: waits for the oldest, or returns
@@ -170,59 +146,33 @@ inline void Copier::note_written(const CopyPlan &plan, Region &region) {
     if (plan.bytes() >= region.wanted) d.memory.repaired(region);
 }
 
-// Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they list.
-inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, const CopySide &from,
-                                  const CopySide &to) {
-    VkBufferCopy list[kRunsAtOnce];
-    RunCursor cursor(runs, begin, bytes);
-    size_t total = 0;
-    uint32_t n = 0;
-    Run run;
-    while (cursor.next(run)) {
-        list[n++] = {from.base + (uint64_t)run.source, to.base + (uint64_t)run.destination, run.bytes};
-        total++;
-        if (n == kRunsAtOnce || cursor.remaining() == 0) {
-            d.gpu.vk.vkCmdCopyBuffer(d.submissions.commands(), from.buffer, to.buffer, n, list);
-            n = 0;
-        }
-    }
-    return total;
-}
-
-// The same by whatever is faster: a kernel where the runs are many, else copy commands. False with *full when the batch
-// must be submitted first; what was recorded until then may be recorded again. *listed: runs that commands list.
-inline bool Copier::record_moves(const Runs &runs, size_t begin, size_t bytes, CopySide from, CopySide to,
-                                 size_t *listed, bool *full) {
-    *listed = 0;
-    *full = false;
-    if (d.gpu.options.copy_kernel && number_of_runs(runs, begin, bytes) >= kStridedRuns) {
-        while (bytes > 0) {
-            const size_t part = min_of(bytes, kGridBytes);
-            if (!d.strided_kernel.record(d.gpu, d.shapes, d.submissions, runs, begin, part, from, to, full)) break;
-            begin += part;
-            bytes -= part;
-            if (runs.dense == Runs::kSource) from.base += part;
-            if (runs.dense == Runs::kDestination) to.base += part;
-        }
-        if (*full) return false;
-    }
-    if (bytes > 0) *listed = record_runs(runs, begin, bytes, from, to);
-    return true;
+// Whether the copy leaves no byte of the region's data as it is: dense on the device, from the first byte to the last.
+inline bool Copier::overwrites(const CopyPlan &plan, const Region &region) {
+    if (plan.direct.destination != 0 || plan.bytes() < region.wanted) return false;
+    return dense_to_destination(plan).dims == 0;
 }
 
 // True when the bytes were written; false without a failure when staging must do it.
 inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region_id) {
-    if (!d.gpu.options.direct || plan.bytes() > kDirectUploadBytes) return false;
+    if (!d.gpu.options.direct) return false;
     halide_mutex_lock(&d.lock);
     Region &region = d.memory.region(region_id);
-    uint8_t *mapped = d.memory.mapped(region);
-    if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
-    const bool free_to_write = mapped && !d.gpu.lost && d.memory.last_use(region) <= d.submissions.completed;
-    if (free_to_write) region.cpu_writers++;
+    const uint64_t most = d.memory.mapped_for_reading(region) ? UINT64_MAX : kDirectUploadBytes;
+    uint8_t *mapped = plan.bytes() <= most ? d.memory.mapped(region) : nullptr;
+    if (mapped && d.memory.last_use(region) > d.submissions.completed) {
+        d.submissions.poll(d.gpu);
+        const uint64_t completed = d.submissions.completed;
+        if (d.memory.last_use(region) > completed) {
+            const bool fresh = overwrites(plan, region) && d.memory.replace(region, completed);
+            mapped = fresh ? d.memory.mapped(region) : nullptr;
+        }
+    }
+    if (d.gpu.lost) mapped = nullptr;
+    if (mapped) region.cpu_writers++;
     halide_mutex_unlock(&d.lock);
-    if (!free_to_write) return false;
-    // The next submission makes the write visible to the GPU. Too small to share with other threads.
-    copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
+    if (!mapped) return false;
+    // The next submission makes the write visible to the GPU.
+    d.workers.copy(plan.direct, 0, plan.bytes(), host, mapped, false);
     halide_mutex_lock(&d.lock);
     Region &written = d.memory.region(region_id);  // the table may have grown
     written.cpu_writers--;
@@ -253,7 +203,7 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
         s.order(d.gpu, &access, 1);
         size_t listed = 0;
         bool full = false;
-        if (!record_moves(runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed, &full)) {
+        if (!record_moves(d, runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed, &full)) {
             if (session.submit()) continue;
             break;
         }
@@ -275,6 +225,12 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     halide_mutex_unlock(&d.lock);
     if (!inside) return false;
     if (upload_directly(plan, host, to.region)) return true;
+    halide_mutex_lock(&d.lock);
+    Region &region = d.memory.region(to.region);
+    // What the open batch does with the old contents needs no barrier before the copy then.
+    if (d.memory.last_use(region) > d.submissions.submitted && overwrites(plan, region))
+        d.memory.replace(region, d.submissions.completed);
+    halide_mutex_unlock(&d.lock);
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
     const Helpers helpers(d.workers);
     for (size_t begin = 0; begin < plan.bytes();) {
@@ -310,11 +266,15 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
         if (!check_not_lost(d.gpu, failure) || !check_not_lost_contents(region)) return false;
         wait_for = region.last_write;
         if (wait_for > d.submissions.submitted && !session.submit()) return false;
+        region.cpu_readers++;
     }
-    if (!wait_until(d, wait_for, failure)) return false;
-    d.workers.copy(plan.direct, 0, plan.bytes(), mapped, host, false);
-    *done = true;
-    return true;
+    const bool good = wait_until(d, wait_for, failure);
+    if (good) d.workers.copy(plan.direct, 0, plan.bytes(), mapped, host, false);
+    halide_mutex_lock(&d.lock);
+    d.memory.region(region_id).cpu_readers--;
+    halide_mutex_unlock(&d.lock);
+    *done = good;
+    return good;
 }
 
 // Records and submits the copy of one piece into staging that is already reserved.
@@ -329,7 +289,7 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         s.order(d.gpu, &access, 1);
         size_t listed = 0;
         bool full = false;
-        if (record_moves(runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes), &listed,
+        if (record_moves(d, runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes), &listed,
                          &full)) {
             s.batch.commands++;
             p.epoch = s.open_epoch();
@@ -422,14 +382,14 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
                                         {between.memory, middle.begin, middle.end, true}};
             s.order(d.gpu, accesses, 2);
             d.memory.touch(source, s, false);
-            gathered = record_moves(in, 0, plan.bytes(), side_of(source, from.view), middle, &listed, &full);
+            gathered = record_moves(d, in, 0, plan.bytes(), side_of(source, from.view), middle, &listed, &full);
         }
         if (gathered) {
             const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
                                         access_of(destination, to.view, true)};
             s.order(d.gpu, accesses, 2);
             d.memory.touch(destination, s, true);
-            scattered = record_moves(out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
+            scattered = record_moves(d, out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
         }
         if (full ? !session.submit() : !session.recorded(0)) break;
         if (listed + more >= kManyRuns && !session.submit()) break;
@@ -493,7 +453,7 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
             return false;
         }
     }
-    return done == plan.bytes() || record_moves(plan.direct, done, plan.bytes() - done, side_of(source, from),
+    return done == plan.bytes() || record_moves(d, plan.direct, done, plan.bytes() - done, side_of(source, from),
                                                 side_of(destination, to), listed, full);
 }
 

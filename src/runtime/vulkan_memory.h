@@ -14,6 +14,11 @@
 // given up; a block of the size that is needed is asked for in any case. When the driver refuses, idle blocks go, then
 // those the GPU still uses are waited for, and only then the caller gets the error.
 //
+// A region that the GPU still uses and that an upload overwrites as a whole gets fresh bytes (replace): the CPU can
+// write them at once, or a copy needs no barrier, while kernels read the old ones. These are parked until the GPU is
+// done with them. They could go back at once, as freed regions do; but then the free bytes beside them would join them
+// and count as busy, and the next upload would find nothing idle. Only memory that is held already is used for it.
+//
 // Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region
 // may also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
 //
@@ -54,6 +59,7 @@ struct Region {
     uint64_t last_use;     // wrapped regions only: others have it in Ranges
     bool lost;             // a write was lost, and only parts were written since
     uint32_t cpu_writers;  // direct uploads under way
+    uint32_t cpu_readers;  // direct downloads under way
     uint32_t memory;       // names the memory to the hazard tracker: regions of one block share it
     uint32_t range;        // Ranges::kNone when wrapped
     uint32_t references;   // 0: this record is unused
@@ -116,6 +122,32 @@ public:
         return mapped(r);
     }
 
+    // Fresh bytes, idle since `completed`, for a region whose contents nobody needs any more. False, and nothing
+    // changed, where others share the region or nothing idle is held.
+    bool replace(Region &r, uint64_t completed) {
+        if (r.range == Ranges::kNone || r.references != 1 || r.alias || r.cpu_writers || r.cpu_readers) return false;
+        unpark(completed);
+        if (parked_count == kParked || parked_bytes + r.size > kParkedBytes) return false;
+        const uint32_t fresh = ranges.allocate_idle(r.size, completed);
+        if (fresh == Ranges::kNone) return false;
+        const OwnedBuffer &old_buffer = blocks[ranges.block(r.range)].buffer;
+        Block &block = blocks[ranges.block(fresh)];
+        if (block.buffer.type != old_buffer.type) {
+            ranges.free(fresh);
+            return false;
+        }
+        parked[(first_parked + parked_count++) & (kParked - 1)] = r.range;
+        parked_bytes += r.size;
+        block.used = true;
+        r.buffer = block.buffer.buffer;
+        r.offset = ranges.offset(fresh);
+        r.memory = ranges.block(fresh);
+        r.range = fresh;
+        r.last_write = 0;
+        r.lost = false;
+        return true;
+    }
+
     // A region of at least `bytes` with one reference, or kNoIndex. When memory is short, *wait_for is the epoch whose
     // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
     uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
@@ -133,7 +165,7 @@ public:
             if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
         }
         if (memory == next_wrapped_memory) next_wrapped_memory++;
-        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, false, 0, memory, Ranges::kNone, 1, kNoIndex};
+        regions[id] = {buffer, VK_NULL_HANDLE, 0, size, size, 0, 0, false, 0, 0, memory, Ranges::kNone, 1, kNoIndex};
         return id;
     }
 
@@ -180,6 +212,7 @@ public:
 
     // Destroys blocks that hold no region and that the GPU is done with. Returns how many bytes went.
     uint64_t trim(Gpu &gpu, uint64_t completed) {
+        unpark(completed);
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < blocks.size(); i++) {
             Block &b = blocks[i];
@@ -191,6 +224,7 @@ public:
     }
     // Trim by age: destroys the blocks that are empty and were not used since the sweep before.
     void sweep(Gpu &gpu, uint64_t completed) {
+        unpark(completed);
         for (Block &b : blocks) {
             if (b.live && !b.used && ranges.block_is_free(b.first_range) && ranges.last_use(b.first_range) <= completed)
                 remove_block(gpu, b);
@@ -226,6 +260,13 @@ private:
     Array<Block> blocks;
     Array<Region> regions;
     MemoryOrder order;
+    // Ranges that were replaced, oldest first; in use as far as `ranges` knows. A batch has 64 commands, and half the
+    // bound of staging is what uploads may keep busy here.
+    static constexpr uint32_t kParked = 64;
+    static constexpr uint64_t kParkedBytes = 32ull << 20;
+    uint32_t parked[kParked];
+    uint32_t first_parked, parked_count;
+    uint64_t parked_bytes;
     uint32_t unused_region;
     uint32_t live_blocks;
     uint32_t next_wrapped_memory;
@@ -238,6 +279,17 @@ private:
         }
         Region fresh = {};
         return regions.push(fresh) ? (uint32_t)regions.size() - 1 : kNoIndex;
+    }
+
+    // Frees the parked ranges that the GPU is done with. It may be asked to free all: they are like any freed range
+    // then.
+    void unpark(uint64_t completed) {
+        for (; parked_count > 0; parked_count--, first_parked = (first_parked + 1) & (kParked - 1)) {
+            const uint32_t range = parked[first_parked];
+            if (ranges.last_use(range) > completed) return;
+            parked_bytes -= ranges.size(range);
+            ranges.free(range);
+        }
     }
 
     void remove_block(Gpu &gpu, Block &b) {
@@ -350,6 +402,10 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
         return kNoIndex;
     }
     uint32_t range = ranges.allocate(size);
+    if (range == Ranges::kNone && parked_count > 0) {
+        unpark(UINT64_MAX);
+        range = ranges.allocate(size);
+    }
     if (range == Ranges::kNone) {
         Failure first;
         bool added = add_block_for(gpu, size, completed, first);
@@ -380,6 +436,7 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
                    0,
                    0,
                    false,
+                   0,
                    0,
                    ranges.block(range),
                    range,
