@@ -122,10 +122,10 @@ public:
         return mapped(r);
     }
 
-    // Fresh bytes, idle since `completed`, for a region whose contents nobody needs any more. False, and nothing
-    // changed, where others share the region or nothing idle is held.
+    // Fresh bytes, idle since `completed`, for a region whose contents nobody needs any more. Crops follow: they name
+    // the same region. False, and nothing changed, where an application knows the old bytes or nothing idle is held.
     bool replace(Region &r, uint64_t completed) {
-        if (r.range == Ranges::kNone || r.references != 1 || r.alias || r.cpu_writers || r.cpu_readers) return false;
+        if (r.range == Ranges::kNone || r.alias || r.cpu_writers || r.cpu_readers) return false;
         unpark(completed);
         if (parked_count == kParked || parked_bytes + r.size > kParkedBytes) return false;
         const uint32_t fresh = ranges.allocate_idle(r.size, completed);
