@@ -26,10 +26,13 @@
 #include "vulkan_ring.h"
 #include "vulkan_strides.h"
 
+#include "vulkan_strided_grid.h"
+
 #include "vulkan_workers.h"
 
 #include "vulkan_gpu.h"
 
+#include "vulkan_budget.h"
 #include "vulkan_deferred.h"
 #include "vulkan_submission.h"
 
@@ -42,6 +45,7 @@
 #include "vulkan_cache.h"
 #include "vulkan_copy_kernel.h"
 #include "vulkan_kernels.h"
+#include "vulkan_strided_kernel.h"
 
 #include "vulkan_arguments.h"
 #include "vulkan_handles.h"
@@ -56,6 +60,8 @@
 #include "vulkan_context.h"
 
 #include "vulkan_buffers.h"
+#include "vulkan_moves.h"
+
 #include "vulkan_copies.h"
 
 #include "vulkan_buffer_copy.h"

@@ -92,13 +92,12 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     }
     c.callbacks = halide_vulkan_get_allocation_callbacks(user_context);
     DeviceOffer offer;
-    EnabledFeatures enabled = {};
     if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
     NumberOptions options;
     if (read_number_options(options, failure)) c.physical = choose_device(user_context, c.instance, offer, failure);
     if (c.physical) c.family = choose_queue_family(offer, (QueueWish)options.queue, failure);
     if (c.physical && c.family != kNoIndex)
-        c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, enabled, failure);
+        c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
     if (c.device) {
         mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
@@ -107,10 +106,12 @@ inline bool create_own_context(void *user_context, Failure &failure) {
             (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
         if (get_queue) get_queue(c.device, c.family, 0, &c.queue);
         c.state = create_state(user_context, c.callbacks, c.instance.instance, c.physical, c.device, c.queue, c.family,
-                               enabled, failure);
+                               c.instance.abilities, failure);
     }
     if (c.state) {
         c.state->own = true;
+        learn_memory_limits(c.instance.vk, min_of(offer.properties.apiVersion, c.instance.api_version),
+                            c.instance.abilities, c.state->gpu);
         trace("vk_create_context", handle_number(c.device));
         list_device(c.state);
         return true;
@@ -149,6 +150,15 @@ public:
     bool begin(Need need, Device *pinned = nullptr);
     // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
     void end();
+    // In a session that was begun for the device alone: whether a batch is open now. False without a failure: the ring
+    // is full, and a session has to be begun for a batch.
+    bool try_open_batch() {
+        uint64_t wait_for = 0;
+        if (!check_not_lost(device->gpu, failure) || !device->submissions.can_open(device->gpu, &wait_for))
+            return false;
+        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
+        return device->submissions.open_batch(device->gpu, failure);
+    }
     // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
     bool end_and_wait(uint64_t epoch, Wait manner = Wait::soon) {
         Device *d = device;

@@ -4,8 +4,9 @@
 // the CPU packs one piece while the GPU moves another, in either direction, and what is in flight stays bounded.
 //   upload    the bytes are read before the call returns, then it returns; nothing is waited for unless 60 MiB of
 //   staging
-//             are on their way. A small upload to memory that the CPU can see, and the GPU does not use, is written
-//             there.
+//             are on their way. An upload to memory that the CPU can see, and the GPU does not use, is written there:
+//             a small one, or any on unified memory. A region that is busy and wholly overwritten gets fresh bytes
+//             first (Memory::replace), so that this holds for it too.
 //   download  submits what is open, waits for its own pieces, returns with the bytes in place. Where the CPU can read
 //   the
 //             region itself at full speed (unified memory), it waits for the newest write and reads, with no GPU copy.
@@ -18,7 +19,7 @@
 #define HALIDE_VULKAN_COPIES_H
 
 #include "vulkan_context.h"
-#include "vulkan_strides.h"
+#include "vulkan_moves.h"
 
 namespace halide_vulkan {
 namespace {
@@ -30,16 +31,11 @@ struct DeviceView {
 };
 
 // Up to this size, a CPU write to visible device memory beats staging: 3.7 us against 9.4 for 64 KiB on an H200, where
-// one thread writes such memory at 15 GB/s and staging costs a submit of about 8 us.
+// one thread writes such memory at 15 GB/s and staging costs a submit of about 8 us. Any size where the memory is the
+// host's own (cached: unified memory, CPU devices), since a copy by the GPU would only be a second one.
 constexpr size_t kDirectUploadBytes = 128 << 10;
 // Pieces of one download under way: enough to keep the copy engine busy while one is unpacked.
 constexpr uint32_t kPiecesUnderWay = 6;
-// Copy commands take lists of runs; this many at a time are gathered on the stack (1.5 KiB: JIT code may be called on
-// small stacks).
-constexpr uint32_t kRunsAtOnce = 64;
-// A batch with more runs than this is submitted without waiting for the flush policy: the policy counts commands.
-constexpr size_t kManyRuns = 4096;
-
 class Copier {
 public:
     // `device` is in use by the caller (pinned) for as long as the copier lives.
@@ -70,6 +66,7 @@ private:
 
     bool check_bounds(const DeviceView &v, const char *what);
     bool check_not_lost_contents(const Region &region);
+    static bool overwrites(const CopyPlan &plan, const Region &region);
     bool upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region);
     bool download_directly(const CopyPlan &plan, uint32_t region, uint8_t *host, bool *done);
     Reserved reserve(size_t bytes, StagingPiece &piece, bool may_wait);
@@ -79,11 +76,8 @@ private:
     bool record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece, const DeviceView &to);
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
-    size_t record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base, VkBuffer to,
-                       uint64_t to_base);
-    Access access_of(const Region &region, const StridedView &view, bool write) const;
     bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                     const StridedView &to, bool *full);
+                     const StridedView &to, size_t *listed, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -104,14 +98,6 @@ inline bool Copier::check_not_lost_contents(const Region &region) {
     if (!d.memory.is_lost(region, d.submissions)) return true;
     failure.because(kGpuDeviceError) << "Vulkan: the contents of the buffer were lost: " << d.submissions.lost_cause();
     return false;
-}
-
-// The bytes of a view as one access: its span.
-inline Access Copier::access_of(const Region &region, const StridedView &view, bool write) const {
-    int64_t low = 0, high = 0;
-    span(view, &low, &high);
-    const uint64_t base = region.offset + (uint64_t)view.offset;
-    return {region.memory, base + (uint64_t)low, base + (uint64_t)high, write};
 }
 
 // A piece of staging, reserved under the device's lock alone. When all is in flight: waits for the oldest, or returns
@@ -160,39 +146,32 @@ inline void Copier::note_written(const CopyPlan &plan, Region &region) {
     if (plan.bytes() >= region.wanted) d.memory.repaired(region);
 }
 
-// Records bytes [begin, begin + bytes) of the stream as copy commands; returns how many runs they took.
-inline size_t Copier::record_runs(const Runs &runs, size_t begin, size_t bytes, VkBuffer from, uint64_t from_base,
-                                  VkBuffer to, uint64_t to_base) {
-    VkBufferCopy list[kRunsAtOnce];
-    RunCursor cursor(runs, begin, bytes);
-    size_t total = 0;
-    uint32_t n = 0;
-    Run run;
-    while (cursor.next(run)) {
-        list[n++] = {from_base + (uint64_t)run.source, to_base + (uint64_t)run.destination, run.bytes};
-        total++;
-        if (n == kRunsAtOnce || cursor.remaining() == 0) {
-            d.gpu.vk.vkCmdCopyBuffer(d.submissions.commands(), from, to, n, list);
-            n = 0;
-        }
-    }
-    return total;
+// Whether the copy leaves no byte of the region's data as it is: dense on the device, from the first byte to the last.
+inline bool Copier::overwrites(const CopyPlan &plan, const Region &region) {
+    if (plan.direct.destination != 0 || plan.bytes() < region.wanted) return false;
+    return dense_to_destination(plan).dims == 0;
 }
 
 // True when the bytes were written; false without a failure when staging must do it.
 inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region_id) {
-    if (!d.gpu.options.direct || plan.bytes() > kDirectUploadBytes) return false;
+    if (!d.gpu.options.direct) return false;
     d.lock.lock();
     Region &region = d.memory.region(region_id);
-    uint8_t *mapped = d.memory.mapped(region);
-    if (mapped && d.memory.last_use(region) > d.submissions.completed) d.submissions.poll(d.gpu);
-    const bool free_to_write = mapped && !d.gpu.lost && d.memory.is_free_for_cpu(region, d.submissions);
+    const uint64_t most = d.memory.mapped_for_reading(region) ? UINT64_MAX : kDirectUploadBytes;
+    uint8_t *mapped = plan.bytes() <= most ? d.memory.mapped(region) : nullptr;
     if (mapped) region.cpu_writes = true;
-    if (free_to_write) region.cpu_writers++;
+    if (mapped && d.memory.last_use(region) > d.submissions.completed) {
+        d.submissions.poll(d.gpu);
+        const uint64_t completed = d.submissions.completed;
+        if (d.memory.last_use(region) > completed && overwrites(plan, region) && d.memory.replace(region, completed))
+            mapped = d.memory.mapped(region);
+    }
+    if (d.gpu.lost || !d.memory.is_free_for_cpu(region, d.submissions)) mapped = nullptr;
+    if (mapped) region.cpu_writers++;
     d.lock.unlock();
-    if (!free_to_write) return false;
-    // The next submission makes the write visible to the GPU. Too small to share with other threads.
-    copy_on_cpu(plan.direct, 0, plan.bytes(), host, mapped);
+    if (!mapped) return false;
+    // The next submission makes the write visible to the GPU.
+    d.workers.copy(plan.direct, 0, plan.bytes(), host, mapped, false);
     d.lock.lock();
     Region &written = d.memory.region(region_id);  // the table may have grown
     written.cpu_writers--;
@@ -207,28 +186,33 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
 
 inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece,
                                   const DeviceView &to) {
-    Session session(user_context, failure);
-    if (!session.begin(Need::batch, &d)) {
-        cancel(piece);
-        return false;
+    for (;;) {
+        Session session(user_context, failure);
+        if (!session.begin(Need::batch, &d)) break;
+        Submissions &s = d.submissions;
+        Region &region = d.memory.region(to.region);
+        Access access = access_of(region, to.view, true);
+        if (number_of_runs(runs, begin, bytes) == 1) {
+            // Dense on the device: pieces of one upload do not wait for each other.
+            Run run = {};
+            RunCursor(runs, begin, bytes).next(run);
+            access.begin = region.offset + (uint64_t)run.destination;
+            access.end = access.begin + run.bytes;
+        }
+        s.order(d.gpu, &access, 1);
+        size_t listed = 0;
+        bool full = false;
+        if (!record_moves(d, runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed, &full)) {
+            if (session.submit()) continue;
+            break;
+        }
+        d.memory.touch(region, d.submissions, true);
+        d.staging.publish(piece, s.open_epoch());
+        const bool good = session.recorded(bytes);
+        return good && (listed < kManyRuns || session.submit());
     }
-    Submissions &s = d.submissions;
-    Region &region = d.memory.region(to.region);
-    const size_t count = number_of_runs(runs, begin, bytes);
-    Access access = access_of(region, to.view, true);
-    if (count == 1) {
-        // Dense on the device: pieces of one upload do not wait for each other.
-        Run run = {};
-        RunCursor(runs, begin, bytes).next(run);
-        access.begin = region.offset + (uint64_t)run.destination;
-        access.end = access.begin + run.bytes;
-    }
-    s.order(d.gpu, &access, 1);
-    record_runs(runs, begin, bytes, piece.buffer, piece.offset, region.buffer, region.offset);
-    d.memory.touch(region, d.submissions, true);
-    d.staging.publish(piece, s.open_epoch());
-    const bool good = session.recorded(bytes);
-    return good && (count < kManyRuns || session.submit());
+    cancel(piece);
+    return false;
 }
 
 inline bool Copier::upload(const uint8_t *host, const StridedView &from, const DeviceView &to) {
@@ -240,6 +224,12 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     d.lock.unlock();
     if (!inside) return false;
     if (upload_directly(plan, host, to.region)) return true;
+    d.lock.lock();
+    Region &region = d.memory.region(to.region);
+    // What the open batch does with the old contents needs no barrier before the copy then.
+    if (d.memory.last_use(region) > d.submissions.submitted && overwrites(plan, region))
+        d.memory.replace(region, d.submissions.completed);
+    d.lock.unlock();
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
     const Helpers helpers(d.workers);
     for (size_t begin = 0; begin < plan.bytes();) {
@@ -275,28 +265,39 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
         if (!check_not_lost(d.gpu, failure) || !check_not_lost_contents(region)) return false;
         wait_for = region.last_write;
         if (wait_for > d.submissions.submitted && !session.submit()) return false;
+        region.cpu_readers++;
     }
-    if (!wait_until(d, wait_for, failure)) return false;
-    d.workers.copy(plan.direct, 0, plan.bytes(), mapped, host, false);
-    *done = true;
-    return true;
+    const bool good = wait_until(d, wait_for, failure);
+    if (good) d.workers.copy(plan.direct, 0, plan.bytes(), mapped, host, false);
+    d.lock.lock();
+    d.memory.region(region_id).cpu_readers--;
+    d.lock.unlock();
+    *done = good;
+    return good;
 }
 
 // Records and submits the copy of one piece into staging that is already reserved.
 inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pending &p) {
-    Session session(user_context, failure);
-    if (!session.begin(Need::batch, &d)) return false;
-    Submissions &s = d.submissions;
-    Region &region = d.memory.region(from.region);
-    if (!check_not_lost_contents(region)) return false;
-    const Access access = access_of(region, from.view, false);
-    s.order(d.gpu, &access, 1);
-    record_runs(runs, p.begin, p.bytes, region.buffer, region.offset, p.piece.buffer, p.piece.offset);
-    s.end_with_host_barrier();
-    s.batch.commands++;
-    p.epoch = s.open_epoch();
-    d.memory.touch(region, d.submissions, false);
-    return session.submit();
+    for (;;) {
+        Session session(user_context, failure);
+        if (!session.begin(Need::batch, &d)) return false;
+        Submissions &s = d.submissions;
+        Region &region = d.memory.region(from.region);
+        if (!check_not_lost_contents(region)) return false;
+        const Access access = access_of(region, from.view, false);
+        s.order(d.gpu, &access, 1);
+        size_t listed = 0;
+        bool full = false;
+        if (record_moves(d, runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes), &listed,
+                         &full)) {
+            s.end_with_host_barrier();
+            s.batch.commands++;
+            p.epoch = s.open_epoch();
+            d.memory.touch(region, d.submissions, false);
+            return session.submit();
+        }
+        if (!session.submit()) return false;
+    }
 }
 
 inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t *host) {
@@ -353,36 +354,53 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
     return !failure.failed();
 }
 
-// Source and destination share memory: all of the source is read before any of the destination is written.
+// Source and destination share memory: all of the source is read before any of the destination is written. A batch that
+// is full in between is submitted, and the step it was full at is done again: neither step changes what it reads.
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
-    for (;;) {
+    const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
+    uint32_t between_id = kNoIndex;
+    bool gathered = false, scattered = false;
+    while (!scattered) {
         Session session(user_context, failure);
-        if (!session.begin(Need::batch, &d)) return false;
+        if (!session.begin(Need::batch, &d)) break;
         Submissions &s = d.submissions;
-        uint64_t wait_for = 0;
-        const uint32_t between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
         if (between_id == kNoIndex) {
-            if (wait_for == 0 || !session.end_and_wait(wait_for)) return false;
-            continue;
+            uint64_t wait_for = 0;
+            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
+            if (between_id == kNoIndex) {
+                if (wait_for == 0 || !session.end_and_wait(wait_for)) break;
+                continue;
+            }
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         Region &between = d.memory.region(between_id);
-        const Access in[2] = {access_of(source, from.view, false),
-                              {between.memory, between.offset, between.offset + plan.bytes(), true}};
-        s.order(d.gpu, in, 2);
-        record_runs(source_to_dense(plan), 0, plan.bytes(), source.buffer, source.offset, between.buffer,
-                    between.offset);
-        const Access out[2] = {{between.memory, between.offset, between.offset + plan.bytes(), false},
-                               access_of(destination, to.view, true)};
-        s.order(d.gpu, out, 2);
-        record_runs(dense_to_destination(plan), 0, plan.bytes(), between.buffer, between.offset, destination.buffer,
-                    destination.offset);
-        d.memory.touch(source, d.submissions, false);
-        d.memory.touch(between, d.submissions, true);
-        d.memory.touch(destination, d.submissions, true);
-        d.memory.drop_reference(d.deferred, between_id);
-        return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+        const CopySide middle = {between.buffer, between.offset, between.offset, between.offset + plan.bytes()};
+        size_t listed = 0, more = 0;
+        bool full = false;
+        d.memory.touch(between, s, true);
+        if (!gathered) {
+            const Access accesses[2] = {access_of(source, from.view, false),
+                                        {between.memory, middle.begin, middle.end, true}};
+            s.order(d.gpu, accesses, 2);
+            d.memory.touch(source, s, false);
+            gathered = record_moves(d, in, 0, plan.bytes(), side_of(source, from.view), middle, &listed, &full);
+        }
+        if (gathered) {
+            const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
+                                        access_of(destination, to.view, true)};
+            s.order(d.gpu, accesses, 2);
+            d.memory.touch(destination, s, true);
+            scattered = record_moves(d, out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
+        }
+        if (full ? !session.submit() : !session.recorded(0)) break;
+        if (listed + more >= kManyRuns && !session.submit()) break;
     }
+    if (between_id != kNoIndex) {
+        d.lock.lock();
+        d.memory.drop_reference(d.deferred, between_id);
+        d.lock.unlock();
+    }
+    return !failure.failed();
 }
 
 inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
@@ -405,20 +423,21 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
+        size_t listed = 0;
         bool full = false;
-        if (!record_copy(plan, source, from.view, destination, to.view, &full)) {
+        if (!record_copy(plan, source, from.view, destination, to.view, &listed, &full)) {
             if (full && session.submit()) continue;
             return false;
         }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
-        return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
+        return session.recorded(0) && (listed < kManyRuns || session.submit());
     }
 }
 
-// By a kernel where that is faster, else by copy commands. False with *full when the batch must be submitted first.
+// A long dense copy by the kernel for those. False with *full when the batch must be submitted first.
 inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                                const StridedView &to, bool *full) {
+                                const StridedView &to, size_t *listed, bool *full) {
     Submissions &s = d.submissions;
     const Access accesses[2] = {access_of(source, from, false), access_of(destination, to, true)};
     s.order(d.gpu, accesses, 2);
@@ -435,11 +454,8 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
             return false;
         }
     }
-    if (done < plan.bytes()) {
-        record_runs(plan.direct, done, plan.bytes() - done, source.buffer, source.offset, destination.buffer,
-                    destination.offset);
-    }
-    return true;
+    return done == plan.bytes() || record_moves(d, plan.direct, done, plan.bytes() - done, side_of(source, from),
+                                                side_of(destination, to), listed, full);
 }
 
 }  // namespace

@@ -70,6 +70,44 @@ constexpr uint32_t kCopyGroups = 4096;
 // Below this a copy takes little longer than the dispatch.
 constexpr uint64_t kKernelCopyBytes = 256 << 10;
 
+// A pipeline of our own, made when first asked for. A device that refuses is not asked again.
+struct CopyPipeline {
+    VkPipeline pipeline;
+    bool unusable;
+
+    // Null: copy with the command.
+    VkPipeline get(Gpu &gpu, const Shape &shape, const uint32_t *words, size_t bytes) {
+        if (pipeline || unusable) return pipeline;
+        unusable = true;
+        const VkPhysicalDeviceLimits &l = gpu.limits();
+        if (l.maxComputeWorkGroupSize[0] < kCopyThreads || l.maxComputeWorkGroupInvocations < kCopyThreads)
+            return VK_NULL_HANDLE;
+        VkShaderModuleCreateInfo code = {};
+        code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
+        code.codeSize = bytes;
+        code.pCode = words;
+        VkShaderModule module = VK_NULL_HANDLE;
+        if (gpu.vk.vkCreateShaderModule(gpu.device, &code, gpu.callbacks, &module) != VK_SUCCESS) return VK_NULL_HANDLE;
+        VkComputePipelineCreateInfo info = {};
+        info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
+        info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+        info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+        info.stage.module = module;
+        info.stage.pName = "main";
+        info.layout = shape.layout;
+        const VkResult result =
+            gpu.vk.vkCreateComputePipelines(gpu.device, VK_NULL_HANDLE, 1, &info, gpu.callbacks, &pipeline);
+        gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
+        if (result != VK_SUCCESS) pipeline = VK_NULL_HANDLE;
+        unusable = result != VK_SUCCESS;
+        return pipeline;
+    }
+    void destroy(Gpu &gpu) {
+        if (pipeline) gpu.vk.vkDestroyPipeline(gpu.device, pipeline, gpu.callbacks);
+        pipeline = VK_NULL_HANDLE;
+    }
+};
+
 class CopyKernel {
 public:
     // Whether a copy of this kind is for the kernel.
@@ -84,7 +122,8 @@ public:
     bool record(Gpu &gpu, Shapes &shapes, const Submissions &submissions, VkCommandBuffer commands, VkBuffer from,
                 uint64_t from_offset, VkBuffer to, uint64_t to_offset, uint64_t bytes, bool *full) {
         *full = false;
-        if (!ready(gpu, shapes)) return false;
+        const VkPipeline copy = ready(gpu, shapes);
+        if (!copy) return false;
         const VkDescriptorSet set = shape->next_set(submissions);
         if (!set) {
             *full = true;
@@ -101,49 +140,24 @@ public:
         const uint32_t count = (uint32_t)(bytes / kCopyUnit);
         const uint32_t groups = min_of(kCopyGroups, (count + kCopyThreads - 1) / kCopyThreads);
         const uint32_t push[2] = {count, groups * kCopyThreads};
-        gpu.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        gpu.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, copy);
         gpu.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, shape->layout, 0, 1, &set, 0, nullptr);
         gpu.vk.vkCmdPushConstants(commands, shape->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), push);
         gpu.vk.vkCmdDispatch(commands, groups, 1, 1);
         return true;
     }
 
-    void destroy(Gpu &gpu) {
-        if (pipeline) gpu.vk.vkDestroyPipeline(gpu.device, pipeline, gpu.callbacks);
-        pipeline = VK_NULL_HANDLE;
-    }
+    void destroy(Gpu &gpu) { pipeline.destroy(gpu); }
 
 private:
     Shape *shape;
-    VkPipeline pipeline;
-    bool unusable;
+    CopyPipeline pipeline;
 
-    bool ready(Gpu &gpu, Shapes &shapes) {
-        if (pipeline) return true;
-        if (unusable) return false;
-        unusable = true;
+    VkPipeline ready(Gpu &gpu, Shapes &shapes) {
         Failure ignored;
-        shape = shapes.find(gpu, 0, 2, ignored);
-        if (!shape || shape->push_bytes < 8) return false;
-        VkShaderModuleCreateInfo code = {};
-        code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
-        code.codeSize = sizeof(kCopyKernelCode);
-        code.pCode = kCopyKernelCode;
-        VkShaderModule module = VK_NULL_HANDLE;
-        if (gpu.vk.vkCreateShaderModule(gpu.device, &code, gpu.callbacks, &module) != VK_SUCCESS) return false;
-        VkComputePipelineCreateInfo info = {};
-        info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
-        info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-        info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-        info.stage.module = module;
-        info.stage.pName = "main";
-        info.layout = shape->layout;
-        const VkResult result =
-            gpu.vk.vkCreateComputePipelines(gpu.device, gpu.pipeline_cache, 1, &info, gpu.callbacks, &pipeline);
-        gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
-        if (result != VK_SUCCESS) pipeline = VK_NULL_HANDLE;
-        unusable = result != VK_SUCCESS;
-        return !unusable;
+        if (!shape) shape = shapes.find(gpu, 0, 2, ignored);
+        if (!shape || shape->push_bytes < 8) return VK_NULL_HANDLE;
+        return pipeline.get(gpu, *shape, kCopyKernelCode, sizeof(kCopyKernelCode));
     }
 };
 

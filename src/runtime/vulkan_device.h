@@ -25,6 +25,7 @@
 #include "vulkan_lock.h"
 #include "vulkan_process.h"
 #include "vulkan_staging.h"
+#include "vulkan_strided_kernel.h"
 #include "vulkan_workers.h"
 
 namespace halide_vulkan {
@@ -56,13 +57,16 @@ struct Device {
     Flusher flusher;
     Workers workers;
     CopyKernel copy_kernel;
+    StridedKernel strided_kernel;
     uint64_t waits;  // ever, for statistics
     uint32_t users;  // calls inside; atomic
     uint32_t busy;   // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
-    bool own;               // the VkDevice is of our making
+    uint64_t last_sweep_ns;
+    uint64_t last_sweep_epoch;
+    bool own;  // the VkDevice is of our making
     Device *next;
 };
 
@@ -93,6 +97,7 @@ inline void destroy_state(Device *d) {
     d->deferred.release();
     d->scratch.release();
     d->copy_kernel.destroy(gpu);
+    d->strided_kernel.destroy(gpu);
     d->kernels.destroy(gpu);
     d->cache.destroy(gpu);
     d->shapes.destroy(gpu);
@@ -105,7 +110,7 @@ inline void destroy_state(Device *d) {
 // The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
 inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
                             VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family,
-                            const EnabledFeatures &enabled, Failure &failure) {
+                            const DeviceAbilities &abilities, Failure &failure) {
     NumberOptions options;
     AllocConfig config;
     if (!read_number_options(options, failure) ||
@@ -130,7 +135,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.callbacks = callbacks;
     gpu.options = options;
     gpu.alloc_config = config;
-    gpu.enabled = enabled;
+    gpu.abilities = abilities;
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
     gpu.storage_range = storage_range(gpu.properties);
@@ -152,7 +157,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     // Room for what usually dies at once, so that queueing it cannot fail.
     if (!d->deferred.reserve(64)) failure.because(kOutOfMemory) << "Vulkan: out of host memory for a device's state";
     if (failure.failed() || !d->submissions.create(gpu, failure) || !d->memory.create(gpu, failure) ||
-        !d->cache.create(gpu, vk, min_of(enabled.instance_version, gpu.properties.apiVersion), failure)) {
+        !d->cache.create(gpu, vk, min_of(abilities.instance_version, gpu.properties.apiVersion), failure)) {
         destroy_state(d);
         return nullptr;
     }
@@ -222,6 +227,21 @@ inline void learn_time(Device &d, uint64_t target, bool waited) {
     d.last_done_ns = now;
 }
 
+// Looked at every so many submissions, so that waits do not read the clock for it.
+constexpr uint64_t kSweepEpochs = 64;
+
+// Trim by age, with the device locked, at the end of a wait: the caller has lost time anyway. A wait that comes early
+// costs a comparison. Where there is no clock, memory is kept.
+inline void sweep_unused(Device &d) {
+    const uint64_t epoch = d.submissions.submitted;
+    if (epoch - d.last_sweep_epoch < kSweepEpochs || d.gpu.options.trim_ms == 0 || d.gpu.lost) return;
+    d.last_sweep_epoch = epoch;
+    const uint64_t now = now_ns(d.gpu.clock);
+    if (now - d.last_sweep_ns < d.gpu.options.trim_ms * (uint64_t)1000000) return;
+    d.last_sweep_ns = now;
+    d.memory.sweep(d.gpu, d.submissions.completed);
+    d.staging.sweep(d.gpu, d.submissions.completed);
+}
 // How to wait.
 enum class Wait {
     soon,  // somebody wants to go on the moment it is done: spin, as long as that pays
@@ -281,6 +301,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
     s.row = 0;
     s.skip_lost();
     d.deferred.collect(gpu, s.completed);
+    sweep_unused(d);
     note_idle(d);
     d.lock.unlock();
     return !failure.failed();

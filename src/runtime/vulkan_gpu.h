@@ -62,9 +62,12 @@ struct Gpu {
     VkPhysicalDeviceMemoryProperties memory;
     NumberOptions options;
     AllocConfig alloc_config;
-    EnabledFeatures enabled;
+    DeviceAbilities abilities;
     uint64_t storage_range;          // see vulkan_plan.h
     VkPipelineCache pipeline_cache;  // borrowed from vulkan_cache.h; null before it is made
+    // See vulkan_budget.h. 0 and null: not known.
+    uint64_t largest_allocation;
+    PFN_vkGetPhysicalDeviceMemoryProperties2 ask_memory;
     ClockGetTime clock;
     bool can_spin;
     bool lost;

@@ -15,12 +15,22 @@
 namespace halide_vulkan {
 namespace {
 
+// What a device of ours can do beyond Vulkan 1.0, where it matters to us. Nothing is assumed of an application's
+// device.
+struct DeviceAbilities {
+    uint32_t instance_version;  // of Vulkan, that the instance was made for; 0: not known
+    bool timeline;              // timelineSemaphore, switched on
+    bool memory_budget;         // VK_EXT_memory_budget
+    bool byte_storage;          // storageBuffer8BitAccess, switched on
+};
+
 struct Instance {
     GlobalFunctions global;
     InstanceFunctions vk;
     VkInstance instance;
     VkDebugUtilsMessengerEXT messenger;
     uint32_t api_version;  // what was asked for: the newest we know that the loader knows too
+    DeviceAbilities abilities;
 };
 
 VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFlagBitsEXT,
@@ -251,13 +261,8 @@ struct FeatureChain {
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline;
     const char *extensions[8];
     uint32_t extension_count;
+    bool memory_budget;
     bool chained;  // the device can be asked through Features2
-};
-
-// What our own vkCreateDevice switched on; nothing for an application's device.
-struct EnabledFeatures {
-    uint32_t instance_version;  // of Vulkan, that the instance was made for; 0 where that is not known
-    bool timeline;
 };
 
 inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t device_version, FeatureChain &chain,
@@ -309,13 +314,15 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
     }
     if (has_extension(offered, "VK_KHR_portability_subset"))
         chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
+    // Not switched on: asking a physical device needs no more than the driver's offer.
+    chain.memory_budget = has_extension(offered, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     chain.features.features.robustBufferAccess = VK_FALSE;
     offered.release();
     return true;
 }
 
-inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, const DeviceOffer &offer, uint32_t family,
-                              const VkAllocationCallbacks *callbacks, EnabledFeatures &enabled, Failure &failure) {
+inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const DeviceOffer &offer, uint32_t family,
+                              const VkAllocationCallbacks *callbacks, Failure &failure) {
     FeatureChain chain;
     const uint32_t version = min_of(offer.properties.apiVersion, in.api_version);
     if (!fill_features(in, physical, version, chain, failure)) return nullptr;
@@ -342,8 +349,8 @@ inline VkDevice create_device(const Instance &in, VkPhysicalDevice physical, con
         call_failed(failure, "vkCreateDevice", result) << " on " << offer.properties.deviceName;
         return nullptr;
     }
-    enabled.instance_version = in.api_version;
-    enabled.timeline = chain.timeline.timelineSemaphore != VK_FALSE;
+    in.abilities = {in.api_version, chain.timeline.timelineSemaphore == VK_TRUE, chain.memory_budget,
+                    chain.storage8.storageBuffer8BitAccess == VK_TRUE};
     return device;
 }
 

@@ -7,7 +7,17 @@
 //
 // Blocks grow with use (16 MiB, doubling to 256 MiB): an allocation of 64 MiB costs 1.5 ms on an H200, a region
 // nothing. A request over half a block gets one of its own size. Blocks that hold no region are kept for the next
-// request until halide_vulkan_release_unused_device_allocations, a shortage, or a free while reuse is off.
+// request until halide_vulkan_release_unused_device_allocations, a shortage, a free while reuse is off, or age: a block
+// that nothing was taken from between two sweeps (HL_VK_TRIM_MS apart) goes back.
+//
+// Before a block would exceed the heap's budget (vulkan_budget.h), what lies idle goes, then growth ahead of need is
+// given up; a block of the size that is needed is asked for in any case. When the driver refuses, idle blocks go, then
+// those the GPU still uses are waited for, and only then the caller gets the error.
+//
+// A region that the GPU still uses and that an upload overwrites as a whole gets fresh bytes (replace): the CPU can
+// write them at once, or a copy needs no barrier, while kernels read the old ones. These are parked until the GPU is
+// done with them. They could go back at once, as freed regions do; but then the free bytes beside them would join them
+// and count as busy, and the next upload would find nothing idle. Only memory that is held already is used for it.
 //
 // Regions are reference-counted: crops share their base's region and keep it alive after the base is freed. A region
 // may also stand for an application's VkBuffer (wrap_native): then nothing here owns it.
@@ -19,6 +29,7 @@
 #ifndef HALIDE_VULKAN_MEMORY_H
 #define HALIDE_VULKAN_MEMORY_H
 
+#include "vulkan_budget.h"
 #include "vulkan_ranges.h"
 #include "vulkan_submission.h"
 
@@ -35,6 +46,7 @@ struct Block {
     OwnedBuffer buffer;
     uint32_t first_range;  // names the block's first range while the block lives
     bool live;
+    bool used;  // a region was taken from it since the last sweep
 };
 
 struct Region {
@@ -49,6 +61,7 @@ struct Region {
     bool lost;             // a write was lost, and only parts were written since
     bool cpu_writes;       // the CPU writes it directly now and then
     uint32_t cpu_writers;  // direct uploads under way
+    uint32_t cpu_readers;  // direct downloads under way
     uint32_t memory;       // names the memory to the hazard tracker: regions of one block share it
     uint32_t range;        // Ranges::kNone when wrapped
     uint32_t references;   // 0: this record is unused
@@ -120,6 +133,33 @@ public:
         return mapped(r);
     }
 
+    // Fresh bytes, idle since `completed`, for a region whose contents nobody needs any more. Crops follow: they name
+    // the same region. False, and nothing changed, where an application knows the old bytes or nothing idle is held.
+    bool replace(Region &r, uint64_t completed) {
+        if (r.range == Ranges::kNone || r.alias || r.cpu_writers || r.cpu_readers) return false;
+        unpark(completed);
+        if (parked_count == kParked || parked_bytes + r.size > kParkedBytes) return false;
+        const uint32_t fresh = ranges.allocate_idle(r.size, completed);
+        if (fresh == Ranges::kNone) return false;
+        const OwnedBuffer &old_buffer = blocks[ranges.block(r.range)].buffer;
+        Block &block = blocks[ranges.block(fresh)];
+        if (block.buffer.type != old_buffer.type) {
+            ranges.free(fresh);
+            return false;
+        }
+        parked[(first_parked + parked_count++) & (kParked - 1)] = r.range;
+        parked_bytes += r.size;
+        block.used = true;
+        r.buffer = block.buffer.buffer;
+        r.offset = ranges.offset(fresh);
+        r.memory = ranges.block(fresh);
+        r.range = fresh;
+        r.last_write = 0;
+        r.gpu_wrote = ranges.last_use(fresh);
+        r.lost = false;
+        return true;
+    }
+
     // A region of at least `bytes` with one reference, or kNoIndex. When memory is short, *wait_for is the epoch whose
     // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
     uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
@@ -137,8 +177,13 @@ public:
             if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
         }
         if (memory == next_wrapped_memory) next_wrapped_memory++;
-        regions[id] = {buffer, VK_NULL_HANDLE, 0, size,   size,          0, 0,       0,
-                       false,  false,          0, memory, Ranges::kNone, 1, kNoIndex};
+        regions[id] = {};
+        regions[id].buffer = buffer;
+        regions[id].size = regions[id].wanted = size;
+        regions[id].memory = memory;
+        regions[id].range = Ranges::kNone;
+        regions[id].references = 1;
+        regions[id].next_unused = kNoIndex;
         return id;
     }
 
@@ -185,15 +230,24 @@ public:
 
     // Destroys blocks that hold no region and that the GPU is done with. Returns how many bytes went.
     uint64_t trim(Gpu &gpu, uint64_t completed) {
+        unpark(completed);
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < blocks.size(); i++) {
             Block &b = blocks[i];
             if (!b.live || !ranges.block_is_free(b.first_range) || ranges.last_use(b.first_range) > completed) continue;
-            ranges.remove_block(b.first_range);
             bytes += b.buffer.size;
-            destroy_block(gpu, b);
+            remove_block(gpu, b);
         }
         return bytes;
+    }
+    // Trim by age: destroys the blocks that are empty and were not used since the sweep before.
+    void sweep(Gpu &gpu, uint64_t completed) {
+        unpark(completed);
+        for (Block &b : blocks) {
+            if (b.live && !b.used && ranges.block_is_free(b.first_range) && ranges.last_use(b.first_range) <= completed)
+                remove_block(gpu, b);
+            b.used = false;
+        }
     }
     // The newest epoch that an empty block waits for; 0 when none does.
     uint64_t empty_blocks_last_use() const {
@@ -224,6 +278,13 @@ private:
     Array<Block> blocks;
     Array<Region> regions;
     MemoryOrder order;
+    // Ranges that were replaced, oldest first; in use as far as `ranges` knows. A batch has 64 commands, and half the
+    // bound of staging is what uploads may keep busy here.
+    static constexpr uint32_t kParked = 64;
+    static constexpr uint64_t kParkedBytes = 32ull << 20;
+    uint32_t parked[kParked];
+    uint32_t first_parked, parked_count;
+    uint64_t parked_bytes;
     uint32_t unused_region;
     uint32_t live_blocks;
     uint32_t next_wrapped_memory;
@@ -236,6 +297,22 @@ private:
         }
         Region fresh = {};
         return regions.push(fresh) ? (uint32_t)regions.size() - 1 : kNoIndex;
+    }
+
+    // Frees the parked ranges that the GPU is done with. It may be asked to free all: they are like any freed range
+    // then.
+    void unpark(uint64_t completed) {
+        for (; parked_count > 0; parked_count--, first_parked = (first_parked + 1) & (kParked - 1)) {
+            const uint32_t range = parked[first_parked];
+            if (ranges.last_use(range) > completed) return;
+            parked_bytes -= ranges.size(range);
+            ranges.free(range);
+        }
+    }
+
+    void remove_block(Gpu &gpu, Block &b) {
+        ranges.remove_block(b.first_range);
+        destroy_block(gpu, b);
     }
 
     void destroy_block(Gpu &gpu, Block &b) {
@@ -267,7 +344,8 @@ private:
     }
 
     bool add_block(Gpu &gpu, uint64_t bytes, Failure &failure);
-    bool add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure);
+    bool add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, Failure &failure);
+    void explain_shortage(const Gpu &gpu, uint64_t bytes, const Failure &cause, Failure &failure) const;
 };
 
 inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
@@ -295,7 +373,7 @@ inline bool Memory::add_block(Gpu &gpu, uint64_t bytes, Failure &failure) {
 }
 
 // A block that a region of `bytes` fits in: first of the size that use so far suggests, then of just the size needed.
-inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
+inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, Failure &failure) {
     const AllocConfig &config = gpu.alloc_config;
     uint64_t wanted = config.min_block_bytes
                           ? config.min_block_bytes
@@ -303,7 +381,13 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
     if (config.max_block_bytes) wanted = min_of(wanted, config.max_block_bytes);
     if (config.pool_bytes && reserved_bytes < config.pool_bytes)
         wanted = min_of(wanted, config.pool_bytes - reserved_bytes);
+    if (gpu.largest_allocation) wanted = min_of(wanted, gpu.largest_allocation);
     wanted = align_down(wanted, alignment);
+    // The type that is tried first; where it is full, drivers and budgets are asked again by the next block.
+    HeapBudget budget = ask_budget(gpu, order.types[0]);
+    if (!budget.has_room_for(max_of(wanted, bytes)) && trim(gpu, completed) > 0)
+        budget = ask_budget(gpu, order.types[0]);
+    if (!budget.has_room_for(wanted)) wanted = bytes;
     if (bytes <= wanted / 2 || (config.min_block_bytes && bytes <= wanted)) {
         Failure ignored;
         if (add_block(gpu, wanted, ignored)) return true;
@@ -315,6 +399,18 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, Failure &failure) {
     return add_block(gpu, bytes, failure);
 }
 
+// What was asked, what is held, and every limit that is known.
+inline void Memory::explain_shortage(const Gpu &gpu, uint64_t bytes, const Failure &cause, Failure &failure) const {
+    Text text = failure.because(cause.failed() ? cause.code : (int)kOutOfMemory);
+    text << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes() << " in use, "
+         << reserved_bytes << " held";
+    const HeapBudget budget = ask_budget(gpu, order.types[0]);
+    if (budget.known) text << "; " << budget.usage << " of the budget of " << budget.budget << " used";
+    if (gpu.largest_allocation && bytes > gpu.largest_allocation)
+        text << "; maxMemoryAllocationSize is " << gpu.largest_allocation;
+    text << "): " << (cause.failed() ? cause.message : "out of host memory");
+}
+
 inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure) {
     *wait_for = 0;
     const uint64_t size = align_up(max_of<uint64_t>(bytes, 1), alignment);
@@ -324,13 +420,17 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
         return kNoIndex;
     }
     uint32_t range = ranges.allocate(size);
+    if (range == Ranges::kNone && parked_count > 0) {
+        unpark(UINT64_MAX);
+        range = ranges.allocate(size);
+    }
     if (range == Ranges::kNone) {
         Failure first;
-        bool added = add_block_for(gpu, size, first);
+        bool added = add_block_for(gpu, size, completed, first);
         // Memory is short: what lies idle goes, then what waits for the GPU.
         if (!added && !gpu.lost && trim(gpu, completed) > 0) {
             Failure again;
-            added = add_block_for(gpu, size, again);
+            added = add_block_for(gpu, size, completed, again);
         }
         if (added) range = ranges.allocate(size);
         if (range == Ranges::kNone) {
@@ -340,14 +440,12 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
             if (!added && !gpu.lost && waiting > completed) {
                 *wait_for = waiting;
             } else {
-                failure.because(first.failed() ? first.code : (int)kOutOfMemory)
-                    << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes()
-                    << " in use, " << reserved_bytes
-                    << " held): " << (first.failed() ? first.message : "out of host memory");
+                explain_shortage(gpu, bytes, first, failure);
             }
             return kNoIndex;
         }
     }
+    blocks[ranges.block(range)].used = true;
     regions[id] = {blocks[ranges.block(range)].buffer.buffer,
                    VK_NULL_HANDLE,
                    ranges.offset(range),
@@ -358,6 +456,7 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
                    ranges.last_use(range),
                    false,
                    false,
+                   0,
                    0,
                    ranges.block(range),
                    range,

@@ -161,6 +161,11 @@ inline bool parse_alloc_config(const char *text, AllocConfig &out, Failure &fail
             << "'; it takes up to five whole numbers pool_MB:min_block_MB:max_block_MB:max_blocks:multiple";
         return false;
     }
+    if (numbers[1] && numbers[2] && numbers[1] > numbers[2]) {
+        failure.because(kGenericError) << "Vulkan: HL_VK_ALLOC_CONFIG is '" << text << "'; its smallest block, "
+                                       << numbers[1] << " MB, is larger than its largest, " << numbers[2] << " MB";
+        return false;
+    }
     out.pool_bytes = (uint64_t)numbers[0] << 20;
     out.min_block_bytes = (uint64_t)numbers[1] << 20;
     out.max_block_bytes = (uint64_t)numbers[2] << 20;

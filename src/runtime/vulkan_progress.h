@@ -33,7 +33,7 @@ public:
     bool create(Gpu &gpu, Failure &failure) {
         const SyncChoice choice = (SyncChoice)gpu.options.sync;
         VkResult result = VK_ERROR_FEATURE_NOT_PRESENT;
-        if (gpu.enabled.timeline && choice != SyncChoice::fence) result = create_timeline(gpu);
+        if (gpu.abilities.timeline && choice != SyncChoice::fence) result = create_timeline(gpu);
         if (result == VK_SUCCESS) return true;
         if (choice == SyncChoice::timeline) {
             gpu_failed(gpu, failure, "vkCreateSemaphore", result)

@@ -82,21 +82,22 @@ public:
     uint32_t allocate(uint64_t size) {
         if (size == 0 || size > kLargest) return kNone;
         size = align_up(size, alignment());
-        const uint32_t id = find(size);
-        if (id == kNone) return kNone;
-        if (pool[id].size > size) {
-            const uint32_t rest = take_node();  // may move the pool: no reference is held across it
-            if (rest == kNone) return kNone;
-            unhang(id);
-            split(id, size, rest);
-            hang(rest);
-        } else {
-            unhang(id);
+        return take(find(size), size);
+    }
+
+    // The same, of bytes whose last use is `epoch` or earlier. Looks at kLook free ranges, the smallest that may fit
+    // first; so it may find nothing where there is something.
+    uint32_t allocate_idle(uint64_t size, uint64_t epoch) {
+        if (size == 0 || size > kLargest) return kNone;
+        size = align_up(size, alignment());
+        int looked = 0;
+        for (uint32_t b = bin_of(size); b != kNone; b = next_bin(b)) {
+            for (uint32_t id = bin[b]; id != kNone; id = pool[id].next) {
+                if (pool[id].size >= size && pool[id].last_use <= epoch) return take(id, size);
+                if (++looked == kLook) return kNone;
+            }
         }
-        pool[id].state = kUsed;
-        total_free -= size;
-        total_used += size;
-        return id;
+        return kNone;
     }
 
     // Returns the free range that now holds these bytes (joined with free neighbours); kNone, and nothing changed, when
@@ -188,15 +189,39 @@ private:
             if (pool[id].size >= size) return id;
         }
         // Every range of a higher bin fits.
-        uint32_t c = own / kSteps;
-        uint32_t steps = step_map[c] & (0xfffffffeu << (own & (kSteps - 1)));
+        const uint32_t higher = next_bin(own);
+        return higher == kNone ? kNone : bin[higher];
+    }
+
+    // The next bin that holds something.
+    uint32_t next_bin(uint32_t b) const {
+        uint32_t c = b / kSteps;
+        uint32_t steps = step_map[c] & (0xfffffffeu << (b & (kSteps - 1)));
         if (steps == 0) {
             const uint64_t classes = class_map & (0xfffffffffffffffeull << c);
             if (classes == 0) return kNone;
             c = (uint32_t)lowest_bit(classes);
             steps = step_map[c];
         }
-        return bin[c * kSteps + (uint32_t)lowest_bit(steps)];
+        return c * kSteps + (uint32_t)lowest_bit(steps);
+    }
+
+    // Gives out `size` bytes of the free range `id`; what is left of it stays free. Passes kNone on.
+    uint32_t take(uint32_t id, uint64_t size) {
+        if (id == kNone) return kNone;
+        if (pool[id].size > size) {
+            const uint32_t rest = take_node();  // may move the pool: no reference is held across it
+            if (rest == kNone) return kNone;
+            unhang(id);
+            split(id, size, rest);
+            hang(rest);
+        } else {
+            unhang(id);
+        }
+        pool[id].state = kUsed;
+        total_free -= size;
+        total_used += size;
+        return id;
     }
 
     void hang(uint32_t id) {

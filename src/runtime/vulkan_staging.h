@@ -58,6 +58,7 @@ public:
                 out.buffer = buffers[i].buffer;
                 out.size = bytes;
                 out.ring = i;
+                used[i] = true;
                 return Reserved::yes;
             }
             uint64_t epoch = 0;
@@ -65,7 +66,7 @@ public:
         }
         if (count < kStagingRings) {
             Failure refused;
-            if (create_buffer(gpu, kFirstRing << count, kTransferUsage, order, true, "staging", buffers[count],
+            if (create_buffer(gpu, kFirstRing << count, kRegionUsage, order, true, "staging", buffers[count],
                               refused)) {
                 rings[count].reset(kFirstRing << count, alignment);
                 count++;
@@ -94,13 +95,25 @@ public:
         return bytes;
     }
 
-    // Gives every ring back that holds no piece, the newest first.
-    void trim(Gpu &gpu, uint64_t completed) {
+    // Gives every ring back that holds no piece, the newest first. Whether any was.
+    bool trim(Gpu &gpu, uint64_t completed) {
+        const uint32_t before = count;
         while (count > 0) {
             rings[count - 1].retire(completed);
-            if (rings[count - 1].in_use() > 0) return;
+            if (rings[count - 1].in_use() > 0) break;
             destroy_buffer(gpu, buffers[--count]);
         }
+        return count < before;
+    }
+
+    // Trim by age: gives the newest rings back as long as they were not used since the sweep before.
+    void sweep(Gpu &gpu, uint64_t completed) {
+        while (count > 0 && !used[count - 1]) {
+            rings[count - 1].retire(completed);
+            if (rings[count - 1].in_use() > 0) break;
+            destroy_buffer(gpu, buffers[--count]);
+        }
+        for (bool &u : used) u = false;
     }
 
     void destroy(Gpu &gpu) {
@@ -110,6 +123,7 @@ public:
 private:
     OwnedBuffer buffers[kStagingRings];
     Ring rings[kStagingRings];
+    bool used[kStagingRings];  // since the last sweep
     uint32_t count;
     MemoryOrder order;
     uint64_t alignment;

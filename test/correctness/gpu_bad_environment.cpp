@@ -92,6 +92,9 @@ TEST_F(GpuBadEnvironment, QueueForComputeAlone) { something_works(); }
 // HL_VK_ALLOC_CONFIG=1:two:3
 TEST_F(GpuBadEnvironment, AllocConfigThatIsNoNumber) { nothing_works({"1:two:3", "HL_VK_ALLOC_CONFIG"}); }
 
+// HL_VK_ALLOC_CONFIG=0:32:16: blocks of at least 32 MiB and at most 16.
+TEST_F(GpuBadEnvironment, AllocConfigWithoutRoom) { nothing_works({"0:32:16", "HL_VK_ALLOC_CONFIG", "32 MB", "16 MB"}); }
+
 // A whole-number option out of its range: HL_VK_FLUSH=99
 TEST_F(GpuBadEnvironment, OptionOutOfRange) { nothing_works({"HL_VK_FLUSH", "99"}); }
 

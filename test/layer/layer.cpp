@@ -160,6 +160,7 @@ void after(Tag<kvkGetBufferMemoryRequirements>, bool, Next &next, VkDevice, VkBu
     void after(Tag<kvkGetPhysicalDeviceMemoryProperties2##suffix>, bool, Next &next, VkPhysicalDevice physical,        \
                VkPhysicalDeviceMemoryProperties2 *m) {                                                                 \
         change(next, physical, &m->memoryProperties);                                                                  \
+        change_budgets(m->memoryProperties, m->pNext);                                                                 \
     }                                                                                                                  \
     void after(Tag<kvkGetBufferMemoryRequirements2##suffix>, bool, Next &next, VkDevice,                               \
                const VkBufferMemoryRequirementsInfo2 *, VkMemoryRequirements2 *r) {                                    \
@@ -207,12 +208,16 @@ VkResult around(Tag<kvkAllocateMemory>, Next &next, VkDevice device, const VkMem
     if (limit_is_set("allocatedBytes") && would_exceed(info->allocationSize, limit_or("allocatedBytes", 0))) {
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
+    if (info->allocationSize > limit_or("maxMemoryAllocationSize", UINT64_MAX)) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    const uint32_t heap = heap_of_type(next, next.physical, info->memoryTypeIndex);
+    if (heap_is_full(heap, info->allocationSize)) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     VkMemoryAllocateInfo real = *info;
     real.memoryTypeIndex = real_memory_type(next, next.physical, info->memoryTypeIndex);
     const VkResult result = next_call<kvkAllocateMemory>(next)(device, &real, callbacks, made);
     if (result == VK_SUCCESS) {
         created("VkDeviceMemory", number(*made), number(device), info->allocationSize);
         remember_memory(*made, info->memoryTypeIndex, info->allocationSize);
+        heap_took(number(*made), heap, info->allocationSize);
     }
     return result;
 }
@@ -222,6 +227,7 @@ void around(Tag<kvkFreeMemory>, Next &next, VkDevice device, VkDeviceMemory memo
     if (memory != VK_NULL_HANDLE) {
         destroyed_children("mapped", number(memory));
         forget_memory(memory);
+        heap_gave(number(memory));
         destroyed("VkDeviceMemory", number(memory));
     }
     next_call<kvkFreeMemory>(next)(device, memory, callbacks);
@@ -302,6 +308,11 @@ VkResult around(Tag<kvkEnumerateDeviceExtensionProperties>, Next &next, VkPhysic
     size_t kept = 0;
     for (size_t i = 0; i < all; i++) {
         if (!extension_is_hidden(shown[i].extensionName)) shown[kept++] = shown[i];
+    }
+    if (budgets_are_set()) {
+        shown.resize(kept + 1);
+        shown[kept] = {};
+        strcpy(shown[kept++].extensionName, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     }
     const uint32_t room = *count;
     *count = (uint32_t)kept;

@@ -2,7 +2,7 @@
 //
 // Keys of hv_layer_limit:
 //   a member of VkPhysicalDeviceLimits listed below; of the three-element ones all elements, or one with ".x" ".y" ".z"
-//   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID, deviceID, driverVersion
+//   maxMemoryAllocationSize (enforced too), maxBufferSize, apiVersion, deviceType, vendorID, deviceID, driverVersion
 //   pipelineCacheUUID, driverUUID    the first eight bytes
 //   pipelineCache.model              bytes of a pipeline in the layer's own pipeline caches, 8 at least; see caches.cpp
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
@@ -10,6 +10,12 @@
 //   memoryPropertyFlags.strip        flags taken from every memory type
 //   queueFlags                       what every queue family is said to do
 //   allocatedBytes                   vkAllocateMemory beyond this sum fails with VK_ERROR_OUT_OF_DEVICE_MEMORY
+//   heapSize.0, .1, .2               size of a heap, as reported and as enforced: allocations beyond it fail in the
+//   same
+//                                    way. heapSize.2 makes a third heap, a window: hv_layer_memory_types that are both
+//                                    DEVICE_LOCAL and HOST_VISIBLE lie in it
+//   heapBudget.0, .1, .2             VK_EXT_memory_budget is there and reports this budget for the heap, and as usage
+//                                    what is allocated in it. A budget is not enforced
 //   a feature listed below           0: reported as not there (other values leave the driver's answer)
 //   extension:NAME                   0: this device extension is reported as not there
 // A smaller limit or a larger alignment is always safe for the driver below. Claims beyond the driver's are possible,
@@ -101,7 +107,15 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "VkMemoryRequirements.padding",
                                   "memoryPropertyFlags.strip",
                                   "allocatedBytes",
-                                  "queueFlags"};
+                                  "queueFlags",
+                                  "heapSize.0",
+                                  "heapSize.1",
+                                  "heapSize.2",
+                                  "heapBudget.0",
+                                  "heapBudget.1",
+                                  "heapBudget.2"};
+const char *const kHeapSizes[kMaxHeaps] = {"heapSize.0", "heapSize.1", "heapSize.2"};
+const char *const kHeapBudgets[kMaxHeaps] = {"heapBudget.0", "heapBudget.1", "heapBudget.2"};
 const char *const kKeys[] = {
 #define X(name) #name,
     HV_LIMITS(X) HV_CORE_FEATURES(X)
@@ -210,18 +224,58 @@ void change(Next &next, VkPhysicalDevice physical, VkPhysicalDeviceMemoryPropert
     (void)next, (void)physical;
     const std::vector<uint32_t> wanted = wanted_memory_types();
     if (!wanted.empty()) {
-        // Two heaps of the first heap's size, as a discrete device has: its own memory, and the host's.
+        // Two heaps of the first heap's size, as a discrete device has: its own memory, and the host's. A window into
+        // device memory is a third.
         const VkDeviceSize size = memory->memoryHeaps[0].size;
+        const bool window = limit_is_set("heapSize.2");
+        const uint32_t local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+        const uint32_t both = local | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
         memory->memoryTypeCount = (uint32_t)wanted.size();
-        memory->memoryHeapCount = 2;
+        memory->memoryHeapCount = window ? 3 : 2;
         memory->memoryHeaps[0] = {size, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
         memory->memoryHeaps[1] = {size, 0};
+        memory->memoryHeaps[2] = {size, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
         for (uint32_t i = 0; i < memory->memoryTypeCount; i++) {
-            memory->memoryTypes[i] = {wanted[i], wanted[i] & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT ? 0u : 1u};
+            const bool in_window = window && (wanted[i] & both) == both;
+            memory->memoryTypes[i] = {wanted[i], in_window ? 2u : wanted[i] & local ? 0u : 1u};
         }
     }
+    for (uint32_t i = 0; i < memory->memoryHeapCount && i < kMaxHeaps; i++)
+        replace(&memory->memoryHeaps[i].size, kHeapSizes[i]);
     const uint32_t stripped = (uint32_t)limit_or("memoryPropertyFlags.strip", 0);
     for (uint32_t i = 0; i < memory->memoryTypeCount; i++) memory->memoryTypes[i].propertyFlags &= ~stripped;
+}
+
+// For VkPhysicalDeviceMemoryProperties2: the budgets in its chain, once its own part was changed.
+void change_budgets(const VkPhysicalDeviceMemoryProperties &memory, void *p_next) {
+    for (auto *one = (VkBaseOutStructure *)p_next; one; one = one->pNext) {
+        if (one->sType != VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT || !budgets_are_set())
+            continue;
+        auto *budget = (VkPhysicalDeviceMemoryBudgetPropertiesEXT *)one;
+        for (uint32_t i = 0; i < memory.memoryHeapCount && i < kMaxHeaps; i++) {
+            budget->heapBudget[i] = limit_or(kHeapBudgets[i], memory.memoryHeaps[i].size);
+            budget->heapUsage[i] = heap_used(i);
+        }
+    }
+}
+
+bool budgets_are_set() {
+    for (const char *key : kHeapBudgets) {
+        if (limit_is_set(key)) return true;
+    }
+    return false;
+}
+
+// The heap of a memory type as reported, and whether an allocation in it is refused.
+uint32_t heap_of_type(Next &next, VkPhysicalDevice physical, uint32_t type) {
+    VkPhysicalDeviceMemoryProperties memory;
+    real_memory(next, physical, &memory);
+    change(next, physical, &memory);
+    return type < memory.memoryTypeCount ? memory.memoryTypes[type].heapIndex : 0;
+}
+bool heap_is_full(uint32_t heap, uint64_t bytes) {
+    return heap < kMaxHeaps && limit_is_set(kHeapSizes[heap]) &&
+           heap_used(heap) + bytes > limit_or(kHeapSizes[heap], 0);
 }
 
 // The driver's type behind one of the test's: the first that can do all the test's can. Without one the first type.

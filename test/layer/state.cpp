@@ -55,6 +55,7 @@ using Ledger = std::map<std::pair<std::string, uint64_t>, Object>;
 Ledger &ledger = *new Ledger;  // never destroyed: handlers that run at exit still destroy Vulkan objects
 std::map<std::string, int64_t> &live = *new std::map<std::string, int64_t>;
 uint64_t allocated = 0, peak_allocated = 0;
+std::map<uint64_t, std::pair<uint32_t, uint64_t>> &heap_of = *new std::map<uint64_t, std::pair<uint32_t, uint64_t>>;
 
 std::mutex settings_mutex;
 std::unordered_map<std::string, uint64_t> &limits = *new std::unordered_map<std::string, uint64_t>;
@@ -199,6 +200,23 @@ void destroyed_children(const char *type, uint64_t parent) {
 bool would_exceed(uint64_t bytes, uint64_t limit) {
     std::lock_guard<std::mutex> lock(ledger_mutex);
     return allocated + bytes > limit;
+}
+
+void heap_took(uint64_t memory, uint32_t heap, uint64_t bytes) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    heap_of[memory] = {heap, bytes};
+}
+void heap_gave(uint64_t memory) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    heap_of.erase(memory);
+}
+uint64_t heap_used(uint32_t heap) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    uint64_t sum = 0;
+    for (auto &one : heap_of) {
+        if (one.second.first == heap) sum += one.second.second;
+    }
+    return sum;
 }
 
 void entered_instance() { instance_count++; }

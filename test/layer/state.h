@@ -51,6 +51,10 @@ std::vector<uint32_t> wanted_memory_types();
 void created(const char *type, uint64_t handle, uint64_t parent, uint64_t bytes = 0);
 void destroyed(const char *type, uint64_t handle);
 void destroyed_children(const char *type, uint64_t parent);
+// Device memory by reported heap.
+void heap_took(uint64_t memory, uint32_t heap, uint64_t bytes);
+void heap_gave(uint64_t memory);
+uint64_t heap_used(uint32_t heap);
 bool would_exceed(uint64_t bytes, uint64_t limit);
 void entered_instance();
 
@@ -62,6 +66,11 @@ void change_chain(void *p_next);
 void change(VkPhysicalDeviceFeatures *features);
 void change(Next &next, VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties *memory);
 void change(Next &next, VkPhysicalDevice physical, VkMemoryRequirements *requirements);
+constexpr uint32_t kMaxHeaps = 3;  // of those whose size or budget a test can set
+void change_budgets(const VkPhysicalDeviceMemoryProperties &memory, void *p_next);
+bool budgets_are_set();
+uint32_t heap_of_type(Next &next, VkPhysicalDevice physical, uint32_t type);
+bool heap_is_full(uint32_t heap, uint64_t bytes);
 uint32_t real_memory_type(Next &next, VkPhysicalDevice physical, uint32_t type);
 bool extension_is_hidden(const char *name);
 
