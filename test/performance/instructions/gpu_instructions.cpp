@@ -76,9 +76,9 @@ void count(const char *name, Image &image, Operation operation) {
 }  // namespace
 
 int main() {
-    Image in(1), a(1), b(0), many[16] = {Image(0), Image(0), Image(0), Image(0), Image(0), Image(0),
-                                         Image(0), Image(0), Image(0), Image(0), Image(0), Image(0),
-                                         Image(0), Image(0), Image(0), Image(0)};
+    Image in(1), a(1), b(0),
+        many[16] = {Image(0), Image(0), Image(0), Image(0), Image(0), Image(0), Image(0), Image(0),
+                    Image(0), Image(0), Image(0), Image(0), Image(0), Image(0), Image(0), Image(0)};
     for (Image &image : many) launch(in, 0, image);
 
     // Each launch reads what the one before it wrote. x -> 2 x - 1 leaves the 1 in `a` what it is.
