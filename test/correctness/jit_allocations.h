@@ -5,7 +5,7 @@
 // runtime and ours, on whichever thread. What libHalide, the driver or the test allocate does not count.
 //
 // To be included by one source file of a program, which must export its symbols (hv_add_halide_test sees to that).
-// Threads: counts are atomic.
+// Threads: counts are atomic. Needs glibc 2.35.
 
 #ifndef HALIDE_VULKAN_TEST_JIT_ALLOCATIONS_H
 #define HALIDE_VULKAN_TEST_JIT_ALLOCATIONS_H
@@ -23,8 +23,9 @@ inline std::atomic<uint64_t> jit_allocations{0};
 
 inline void note_allocation(void *caller) {
     if (!counting.load(std::memory_order_relaxed)) return;
-    Dl_info info;
-    if (dladdr(caller, &info) == 0) jit_allocations++;
+    // dladdr would search the symbols of the file, and libHalide has very many.
+    dl_find_object file;
+    if (_dl_find_object(caller, &file) != 0) jit_allocations++;
 }
 
 }  // namespace vulkan_test
