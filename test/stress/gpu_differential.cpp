@@ -88,7 +88,8 @@ void take_part(Framed &framed, const Shape &shape) {
 }
 
 void to_device(AnyBuffer &buffer) {
-    if (buffer.copy_to_device(vulkan_interface()) != 0) throw RuntimeError("copy_to_device failed");
+    Context context;
+    if (buffer.copy_to_device(vulkan_interface(), context.raw()) != 0) throw RuntimeError(context.all());
 }
 
 template<typename T>
@@ -185,7 +186,8 @@ bool check_case(uint32_t seed, bool verbose) {
         }
         for (size_t i = got.size(); i-- > 0 && wrong.empty();) {
             AnyBuffer &fetched = got[i].part.device_dirty() ? got[i].part : got[i].whole;
-            if (fetched.copy_to_host() != 0) wrong = "copy_to_host failed";
+            Context context;
+            if (fetched.copy_to_host(context.raw()) != 0) wrong = context.all();
             if (wrong.empty()) wrong = difference(got[i].whole, want[i].whole);
         }
     } catch (const Error &error) {
@@ -222,6 +224,7 @@ int main(int argc, char **argv) {
                                : (uint32_t)std::strtoul(value, nullptr, 0);
         i++;
     }
+    setvbuf(stdout, nullptr, _IOLBF, 0);  // what was found must be seen even if a later case crashes
     printf("from seed %u\n", options.seed);
     const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
     uint32_t done = 0, different = 0;

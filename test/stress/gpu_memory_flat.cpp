@@ -37,7 +37,7 @@ protected:
             if (i % every == every - 1) use.sample();
         }
         printf("%u operations\n", count);
-        EXPECT_TRUE(use.is_flat());
+        EXPECT_TRUE(use.is_flat(is_full()));
     }
 
     void TearDown() override { EXPECT_GT(hv_layer_instances(), 0u) << "the counting layer is not in use"; }
