@@ -215,10 +215,11 @@ bool soak(const Options &options) {
             checks += worker.checks;
         });
     }
-    // 100 samples, whatever the duration.
+    // 100 samples, whatever the duration; none when threads may have ended, and freed what they held.
     MemoryUse use;
-    while (!failed && Clock::now() < end) {
+    for (;;) {
         std::this_thread::sleep_for(std::chrono::duration<double>(options.seconds / 100));
+        if (failed || Clock::now() >= end) break;
         use.sample();
     }
     for (std::thread &thread : threads) thread.join();
