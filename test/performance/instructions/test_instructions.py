@@ -7,9 +7,11 @@ figure. The library is compiled for the plainest x86-64 and the flush policy loo
 the same on each machine with the same Halide wheel and clang 19: a few tenths of an instruction, where the driver is
 asked whether it has finished.
 
-After a change that is meant to cost, or that saves, record anew: run this file with --record in place of pytest's
-arguments and with what CTest gives it (`ctest --preset release -R performance_instructions -V` shows it), or
-HV_RECORD_INSTRUCTIONS=1 ctest --preset release -R performance_instructions.
+After a change that costs on purpose, or that saves, record anew:
+
+    HV_RECORD_INSTRUCTIONS=1 ctest --preset release -R performance_instructions
+
+`ctest --preset release -R performance_instructions -V` shows all figures, and the dearest functions of each operation.
 """
 
 import json
