@@ -1,51 +1,16 @@
 // In steady state a launch creates, destroys, allocates, frees, maps and waits for nothing: counted at the driver.
 //
 // The counting layer stands between the runtime and the driver, so these are the driver's numbers. Each test warms up,
-// resets the counts, does an operation many times and looks. Host allocations are counted by this program's own malloc,
-// which the just-in-time compiled runtime is linked to: a call counts if its caller lies in no loaded file, which only
-// compiled-at-run-time code does.
+// resets the counts, does an operation many times and looks; host allocations are counted by jit_allocations.h. This is
+// the default policy, which looks at time; the exact figures of each operation are in gpu_calls_per_operation.cpp.
 //
 // Stock: every test fails (a launch makes and destroys a pool, allocates, maps, and waits for the whole queue).
 
+#include "jit_allocations.h"
 #include "support.h"
-
-#include <atomic>
-#include <dlfcn.h>
 
 using namespace Halide;
 using namespace vulkan_test;
-
-namespace {
-
-std::atomic<bool> counting{false};
-std::atomic<uint64_t> jit_allocations{0};
-
-void note_allocation(void *caller) {
-    if (!counting.load(std::memory_order_relaxed)) return;
-    Dl_info info;
-    if (dladdr(caller, &info) == 0) jit_allocations++;
-}
-
-}  // namespace
-
-extern "C" {
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-
-__attribute__((visibility("default"), noinline)) void *malloc(size_t bytes) {
-    note_allocation(__builtin_return_address(0));
-    return __libc_malloc(bytes);
-}
-__attribute__((visibility("default"), noinline)) void *calloc(size_t count, size_t bytes) {
-    note_allocation(__builtin_return_address(0));
-    return __libc_calloc(count, bytes);
-}
-__attribute__((visibility("default"), noinline)) void *realloc(void *old, size_t bytes) {
-    note_allocation(__builtin_return_address(0));
-    return __libc_realloc(old, bytes);
-}
-}
 
 namespace {
 
