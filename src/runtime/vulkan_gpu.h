@@ -209,14 +209,14 @@ inline uint32_t usable_cores() {
 
 // Whether a thread may spin while the device works: not on a CPU device, which needs the core itself, and not with one
 // usable core.
-inline bool spinning_pays(const Gpu &gpu, uint32_t cores) {
-    return gpu.options.spin && gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
+inline bool spinning_pays(const NumberOptions &options, VkPhysicalDeviceType type, uint32_t cores) {
+    return options.spin && type != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
 }
 
 // Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores
 // are not known, none.
-inline uint32_t copy_threads(const Gpu &gpu, uint32_t cores) {
-    return gpu.options.copy_threads ? gpu.options.copy_threads : min_of(7u, cores / 2);
+inline uint32_t copy_threads(const NumberOptions &options, uint32_t cores) {
+    return options.copy_threads ? options.copy_threads : min_of(7u, cores / 2);
 }
 
 }  // namespace

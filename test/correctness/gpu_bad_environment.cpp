@@ -79,6 +79,18 @@ TEST_F(GpuBadEnvironment, NoDeviceOfThatType) { nothing_works({"discrete-gpu", "
 // HL_VK_DEVICE_TYPE=cpu, and the layer says that the device is a CPU.
 TEST_F(GpuBadEnvironment, DeviceOfThatType) { something_works(); }
 
+// HL_VK_DEVICE=no-such-gpu
+TEST_F(GpuBadEnvironment, NoDeviceOfThatName) { nothing_works({"HL_VK_DEVICE", "no-such-gpu", "0 = "}); }
+
+// HL_VK_DEVICE=77
+TEST_F(GpuBadEnvironment, NoDeviceOfThatIndex) { nothing_works({"HL_VK_DEVICE", "'77'", "index", "0 = "}); }
+
+// HL_GPU_DEVICE=0, and the layer says that the device is a CPU: a GPU was asked for.
+TEST_F(GpuBadEnvironment, NoGpuForHlGpuDevice) { nothing_works({"HL_GPU_DEVICE", "number of GPUs is 0", "(cpu)"}); }
+
+// HL_VK_DEVICE=0 with HL_VK_DEVICE_TYPE=gpu, and the layer says that the device is a CPU.
+TEST_F(GpuBadEnvironment, NamedDeviceOfAnotherType) { nothing_works({"HL_VK_DEVICE", "'0'", "'gpu'", "(cpu)"}); }
+
 // HL_VK_ALLOC_CONFIG=1:two:3
 TEST_F(GpuBadEnvironment, AllocConfigThatIsNoNumber) { nothing_works({"1:two:3", "HL_VK_ALLOC_CONFIG"}); }
 

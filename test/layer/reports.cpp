@@ -3,6 +3,7 @@
 // Keys of hv_layer_limit:
 //   a member of VkPhysicalDeviceLimits listed below; of the three-element ones all elements, or one with ".x" ".y" ".z"
 //   maxMemoryAllocationSize, maxBufferSize, apiVersion, deviceType, vendorID
+//   secondDevice.deviceType          of the second device of the list alone, which is then named "Pretended GPU"
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
 //   VkMemoryRequirements.padding     bytes added to the size it is said to need
 //   memoryPropertyFlags.strip        flags taken from every memory type
@@ -12,6 +13,7 @@
 // A smaller limit or a larger alignment is always safe for the driver below. Claims beyond the driver's are possible,
 // and the test's own responsibility.
 
+#include <atomic>
 #include <cstring>
 
 #include "state.h"
@@ -88,6 +90,7 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "maxBufferSize",
                                   "apiVersion",
                                   "deviceType",
+                                  "secondDevice.deviceType",
                                   "vendorID",
                                   "VkMemoryRequirements.alignment",
                                   "VkMemoryRequirements.padding",
@@ -104,6 +107,9 @@ const char *const kKeys[] = {
             HV_CHAINED_FEATURES(X)
 #undef X
 };
+
+// Of the instance that was looked at last: there is rarely more than one.
+std::atomic<VkPhysicalDevice> second_device;
 
 template<typename T>
 void replace(T *value, const char *key) {
@@ -133,7 +139,13 @@ bool is_limit(const char *key) {
     return false;
 }
 
-void change(VkPhysicalDeviceProperties *properties) {
+void remember_second_device(VkPhysicalDevice device) { second_device.store(device); }
+
+void change(VkPhysicalDevice device, VkPhysicalDeviceProperties *properties) {
+    if (limit_is_set("secondDevice.deviceType") && device == second_device.load()) {
+        replace(&properties->deviceType, "secondDevice.deviceType");
+        strcpy(properties->deviceName, "Pretended GPU");
+    }
     replace(&properties->apiVersion, "apiVersion");
     replace(&properties->deviceType, "deviceType");
     replace(&properties->vendorID, "vendorID");
