@@ -195,7 +195,7 @@ inline bool invalidate_before_read(Gpu &gpu, const OwnedBuffer &b, uint64_t offs
 }
 
 // Processors that this process may run on; 0 when that cannot be learnt (sched_getaffinity is glibc's and bionic's).
-inline uint32_t usable_cores() {
+HALIDE_VULKAN_COLD inline uint32_t usable_cores() {
     typedef int (*GetAffinity)(int, size_t, void *);
     const GetAffinity get_affinity = (GetAffinity)halide_get_symbol("sched_getaffinity");
     uint64_t mask[16] = {};  // 1024 processors, the size of glibc's own cpu_set_t

@@ -78,8 +78,8 @@ inline bool is_plain_type(VkMemoryPropertyFlags flags) {
 }
 
 // Appends every plain type whose flags, masked with `mask`, equal `wanted`, and that is not in the order yet.
-inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
-                      VkMemoryPropertyFlags wanted, uint64_t heap_at_least, MemoryOrder &order) {
+HALIDE_VULKAN_COLD inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
+                                         VkMemoryPropertyFlags wanted, uint64_t heap_at_least, MemoryOrder &order) {
     for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
         const VkMemoryType &type = memory.memoryTypes[i];
         if (!is_plain_type(type.propertyFlags) || (type.propertyFlags & mask) != wanted) continue;
