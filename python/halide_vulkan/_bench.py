@@ -43,7 +43,12 @@ def measure(column: str, quick: bool) -> Dict[str, Any]:
         error = f"{child.ended}: {(child.errors.strip().splitlines() or [''])[-1]}"
     elif child.facts.get("runtime") != column:
         error = f"ran on {child.facts.get('runtime')}: not what it was meant to measure"
-    return {"device": child.facts.get("device", ""), "halide": child.facts.get("halide", ""), "rows": rows, "error": error}
+    return {
+        "device": child.facts.get("device", ""),
+        "halide": child.facts.get("halide", ""),
+        "rows": rows,
+        "error": error,
+    }
 
 
 def figure(value: float) -> str:
@@ -74,7 +79,9 @@ def table(columns: Dict[str, Dict[str, Any]]) -> str:
 def tree(options: argparse.Namespace) -> int:
     script = options.tree / "tools" / "bench.py"
     if not script.is_file():
-        print(f"halide-vulkan bench: {script} is not there: --tree names a source tree of halide-vulkan", file=sys.stderr)
+        print(
+            f"halide-vulkan bench: {script} is not there: --tree names a source tree of halide-vulkan", file=sys.stderr
+        )
         return 2
     more = options.rest[1:] if options.rest[:1] == ["--"] else options.rest
     command = [sys.executable, str(script), *(["--quick"] if options.quick else []), *more]

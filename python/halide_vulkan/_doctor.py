@@ -100,7 +100,9 @@ def check_package(report: Report) -> None:
     try:
         report.add("package", "ok", f"{_library.version()}: {library}, bitcode of {bitcode_of(library)}")
     except (OSError, ValueError) as error:
-        report.add("package", "fail", f"{library} is no {_library.NAME}: {error}", "install the package again", "failed")
+        report.add(
+            "package", "fail", f"{library} is no {_library.NAME}: {error}", "install the package again", "failed"
+        )
     for named in filter(None, re.split(r"[:\s]+", os.environ.get("LD_PRELOAD", ""))):
         if os.path.basename(named) == _library.NAME and not os.path.exists(named):
             report.add("preload", "warn", f"LD_PRELOAD names {named}, which is not there: it has no effect")
@@ -128,16 +130,24 @@ def check_vulkan(report: Report) -> bool:
             fix = "HL_VK_LOADER_LIB is set, so no other file is tried: correct it or unset it"
         return report.add("loader", "fail", f"no Vulkan loader: {loader['error']}", fix, "no-loader")
     if loader:
-        report.add("loader", "ok", loader["file"] + (f", Vulkan {_runtime.version_text(driver['version'])}" if driver else ""))
+        report.add(
+            "loader", "ok", loader["file"] + (f", Vulkan {_runtime.version_text(driver['version'])}" if driver else "")
+        )
     if driver is None:
         text = f"asking the loader for devices {child.ended}: {last_line(child.errors)}"
-        return report.add("driver", "fail", text, "a driver is broken: VK_DRIVER_FILES=file.json leaves all others out", "failed")
+        return report.add(
+            "driver", "fail", text, "a driver is broken: VK_DRIVER_FILES=file.json leaves all others out", "failed"
+        )
     if driver["devices"]:
         return report.add("driver", "ok", f"{driver['devices']} device(s)")
-    tried = "; ".join(f"{one['file']}: {one.get('error', 'opened, but has no device')}" for one in child.facts["manifests"])
+    tried = "; ".join(
+        f"{one['file']}: {one.get('error', 'opened, but has no device')}" for one in child.facts["manifests"]
+    )
     named = next((name for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES") if os.environ.get(name)), None)
     fix = f"{named} is set, so no other driver is tried: correct it or unset it\n{GET_DRIVER}" if named else GET_DRIVER
-    return report.add("driver", "fail", f"no driver with a device; tried: {tried or 'none is installed'}", fix, "no-driver")
+    return report.add(
+        "driver", "fail", f"no driver with a device; tried: {tried or 'none is installed'}", fix, "no-driver"
+    )
 
 
 def last_line(text: str) -> str:
@@ -165,7 +175,9 @@ def check_kernel(report: Report) -> bool:
         # The import itself failed: the library's own words are the best there are.
         return report.add("in front", "fail", f"import {child.ended}: {last_line(child.errors)}", verdict="failed")
     if "started" not in facts:
-        return report.add("in front", "fail", f"starting Halide {child.ended}: {last_line(child.errors)}", verdict="failed")
+        return report.add(
+            "in front", "fail", f"starting Halide {child.ended}: {last_line(child.errors)}", verdict="failed"
+        )
     if not facts["started"]["ours"]:
         text = f"{facts['halide']['file']} does not take the runtime of a library in front of it"
         return report.add("in front", "fail", text, f"this Halide is built in another way; {GET_HALIDE}", "stock")
@@ -182,7 +194,9 @@ def check_kernel(report: Report) -> bool:
         return report.add("kernel", "fail", kernel["error"], verdict="failed")
     if kernel["wrong"]:
         text = f"{kernel['wrong']} of {kernel['values']} values are wrong"
-        return report.add("kernel", "fail", text, "this is a fault: please report it with `halide-vulkan info --json`", "failed")
+        return report.add(
+            "kernel", "fail", text, "this is a fault: please report it with `halide-vulkan info --json`", "failed"
+        )
     if child.ended:
         return report.add("kernel", "fail", f"right, but then the process {child.ended}", verdict="failed")
     return report.add("kernel", "ok", f"all {kernel['values']} values are right, after {kernel['seconds']} s")

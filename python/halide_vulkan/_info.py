@@ -23,7 +23,9 @@ FEATURES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="limits and plans of every device, not of the chosen one only")
+    parser.add_argument(
+        "--all", action="store_true", help="limits and plans of every device, not of the chosen one only"
+    )
 
 
 def words(number: int, names: Iterable["tuple[int, str]"], otherwise: str) -> str:
@@ -60,7 +62,11 @@ def reasons(device: Dict[str, Any]) -> List["tuple[str, str]"]:
         (
             "queue",
             f"family {plan['queue_family']}: "
-            + ("computes and also does graphics, no other computes" if flags & GRAPHICS else "computes without graphics"),
+            + (
+                "computes and also does graphics, no other computes"
+                if flags & GRAPHICS
+                else "computes without graphics"
+            ),
         ),
         ("buffers", f"memory types {order('buffer_types')}"),
         ("staging", f"memory types {order('staging_types')}"),
@@ -81,7 +87,8 @@ def reasons(device: Dict[str, Any]) -> List["tuple[str, str]"]:
             "device copies",
             "large dense ones by a kernel"
             if plan["copy_kernel"]
-            else "by the copy command" + (": a kernel gains nothing on a CPU device" if cpu else ": HL_VK_COPY_KERNEL=0"),
+            else "by the copy command"
+            + (": a kernel gains nothing on a CPU device" if cpu else ": HL_VK_COPY_KERNEL=0"),
         ),
         (
             "waiting",
@@ -90,11 +97,18 @@ def reasons(device: Dict[str, Any]) -> List["tuple[str, str]"]:
             else "blocks: "
             + ("a CPU device needs the core" if cpu else "one usable core" if plan["cores"] == 1 else "HL_VK_SPIN=0"),
         ),
-        ("large copies", f"shared by {plan['copy_threads']} thread(s) beside the caller; {plan['cores']} usable core(s)"),
+        (
+            "large copies",
+            f"shared by {plan['copy_threads']} thread(s) beside the caller; {plan['cores']} usable core(s)",
+        ),
         (
             "submission",
             f"{FLUSH_MODES[plan['flush_mode']]}; "
-            + ("a thread submits what a quiet caller left" if plan["flush_thread"] else "no thread of ours, every command"),
+            + (
+                "a thread submits what a quiet caller left"
+                if plan["flush_thread"]
+                else "no thread of ours, every command"
+            ),
         ),
     ]
     if plan["storage_range"] != device["limits"]["maxStorageBufferRange"]:
