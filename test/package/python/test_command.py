@@ -1,8 +1,6 @@
 """`halide-vulkan info`, `bench` and `run`."""
 
 import json
-import os
-import pathlib
 import shutil
 import time
 
@@ -159,10 +157,10 @@ def test_a_child_that_hangs_or_dies_is_told_of(bare, tmp_path):
     """The command outlives whatever a driver does to its child."""
     text = "import halide_vulkan._child as c, json\nprint(json.dumps(c.probe('loader', '', timeout=%s)[1:]))"
     hang = tmp_path / "sitecustomize.py"
-    hang.write_text("import sys, time\nif any('_probe' in one for one in sys.orig_argv): time.sleep(60)\n")
+    hang.write_text("import sys, time\nif '_probe' in open('/proc/self/cmdline').read(): time.sleep(60)\n")
     begin = time.monotonic()
     done = bare.code(text % 1, PYTHONPATH=tmp_path)
     assert json.loads(done.stdout)[0] == "did not end within 1 s" and time.monotonic() - begin < 30
-    hang.write_text("import os, sys\nif any('_probe' in one for one in sys.orig_argv): os.abort()\n")
+    hang.write_text("import os, sys\nif '_probe' in open('/proc/self/cmdline').read(): os.abort()\n")
     done = bare.code(text % 60, PYTHONPATH=tmp_path)
     assert json.loads(done.stdout)[0] == "died of SIGABRT"

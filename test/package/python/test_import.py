@@ -39,7 +39,7 @@ def test_what_the_package_tells(either):
     assert told["device"]["in_use"] and told["same"]
     assert told["stats"]["submissions"] >= 1 and told["again"] >= 1
     assert told["stats"]["device_name"] == told["device"]["name"] != ""
-    assert told["stats"]["used_bytes"] >= 2 * 4096
+    assert told["stats"]["used_bytes"] >= 4096  # the input, which lives on
 
 
 def test_too_late(either):
