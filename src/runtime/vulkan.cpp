@@ -7,10 +7,13 @@
 #include "vulkan_host.h"
 
 #include "vulkan_base.h"
+#include "vulkan_json.h"
 
 #include "vulkan_functions.h"
 #include "vulkan_options.h"
 #include "vulkan_plan.h"
+
+#include "vulkan_choice.h"
 
 #include "vulkan_instance.h"
 
@@ -65,6 +68,7 @@
 #include "vulkan_copies.h"
 
 #include "vulkan_buffer_copy.h"
+#include "vulkan_describe.h"
 #include "vulkan_launch.h"
 #include "vulkan_stats.h"
 #include "vulkan_sync.h"
@@ -176,6 +180,8 @@ WEAK void halide_vulkan_set_extension_names(const char *n) { set_text(text_optio
 WEAK const char *halide_vulkan_get_extension_names(void *) {
     return get_text(text_options.extension_names, "HL_VK_EXTENSIONS", nullptr);
 }
+WEAK void halide_vulkan_set_device(const char *n) { set_text(text_options.device, n); }
+WEAK const char *halide_vulkan_get_device(void *) { return get_text(text_options.device, "HL_VK_DEVICE", nullptr); }
 WEAK void halide_vulkan_set_device_type(const char *n) { set_text(text_options.device_type, n); }
 WEAK const char *halide_vulkan_get_device_type(void *) {
     return get_text(text_options.device_type, "HL_VK_DEVICE_TYPE", nullptr);
@@ -272,6 +278,10 @@ WEAK int halide_vulkan_get_stats(void *user_context, struct halide_vulkan_stats 
     if (!collect_stats(user_context, all, failure)) return kNoDevice;
     memcpy(out, &all, min_of(bytes, sizeof(all)));
     return kSuccess;
+}
+
+WEAK size_t halide_vulkan_describe(void *user_context, char *out, size_t bytes) {
+    return describe(user_context, out, bytes);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

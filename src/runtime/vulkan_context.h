@@ -28,6 +28,7 @@ struct OwnContext {
     VkDevice device;
     VkQueue queue;
     uint32_t family;
+    DeviceChoice choice;  // which of the machine's devices it is, and what decided
     Device *state;
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
@@ -94,7 +95,8 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     DeviceOffer offer;
     if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
     NumberOptions options;
-    if (read_number_options(options, failure)) c.physical = choose_device(user_context, c.instance, offer, failure);
+    if (read_number_options(options, failure))
+        c.physical = choose_device(user_context, c.instance, offer, c.choice, failure);
     if (c.physical) c.family = choose_queue_family(offer, (QueueWish)options.queue, failure);
     if (c.physical && c.family != kNoIndex)
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
@@ -447,9 +449,10 @@ inline uint32_t device_version(void *user_context) {
     Failure ignored;
     Instance instance = {};
     DeviceOffer offer;
+    DeviceChoice choice;
     const VkAllocationCallbacks *callbacks = halide_vulkan_get_allocation_callbacks(user_context);
     if (!create_instance(user_context, callbacks, instance, ignored)) return 0;
-    if (choose_device(user_context, instance, offer, ignored))
+    if (choose_device(user_context, instance, offer, choice, ignored))
         version = min_of(offer.properties.apiVersion, instance.api_version);
     destroy_instance(instance, callbacks);
     return version;

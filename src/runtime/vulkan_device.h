@@ -141,9 +141,9 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.storage_range = storage_range(gpu.properties);
     gpu.clock = find_clock();
     const uint32_t cores = usable_cores();
-    gpu.can_spin = spinning_pays(gpu, cores);
+    gpu.can_spin = spinning_pays(options, gpu.properties.deviceType, cores);
     __atomic_store_n(&lock_looks, cores == 1 ? 0 : kLockLooks, __ATOMIC_RELAXED);
-    d->workers.configure(copy_threads(gpu, cores));
+    d->workers.configure(copy_threads(options, cores));
     FlushOptions flush;
     flush.mode = (FlushMode)options.flush_mode;
     flush.max_commands = kBatchCommands;

@@ -200,7 +200,7 @@ inline bool invalidate_before_read(Gpu &gpu, const OwnedBuffer &b, uint64_t offs
 }
 
 // Processors that this process may run on; 0 when that cannot be learnt (sched_getaffinity is glibc's and bionic's).
-inline uint32_t usable_cores() {
+HALIDE_VULKAN_COLD inline uint32_t usable_cores() {
     typedef int (*GetAffinity)(int, size_t, void *);
     const GetAffinity get_affinity = (GetAffinity)halide_get_symbol("sched_getaffinity");
     uint64_t mask[16] = {};  // 1024 processors, the size of glibc's own cpu_set_t
@@ -214,14 +214,14 @@ inline uint32_t usable_cores() {
 
 // Whether a thread may spin while the device works: not on a CPU device, which needs the core itself, and not with one
 // usable core.
-inline bool spinning_pays(const Gpu &gpu, uint32_t cores) {
-    return gpu.options.spin && gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
+inline bool spinning_pays(const NumberOptions &options, VkPhysicalDeviceType type, uint32_t cores) {
+    return options.spin && type != VK_PHYSICAL_DEVICE_TYPE_CPU && cores != 1;
 }
 
 // Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores
 // are not known, none.
-inline uint32_t copy_threads(const Gpu &gpu, uint32_t cores) {
-    return gpu.options.copy_threads ? gpu.options.copy_threads : min_of(7u, cores / 2);
+inline uint32_t copy_threads(const NumberOptions &options, uint32_t cores) {
+    return options.copy_threads ? options.copy_threads : min_of(7u, cores / 2);
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ void halide_sleep_us(void *user_context, int microseconds);
 
 // Exported by this runtime, in no public header.
 void *halide_vulkan_get_symbol(void *user_context, const char *name);
+void halide_vulkan_set_device(const char *device);
+const char *halide_vulkan_get_device(void *user_context);
 void halide_vulkan_set_alloc_config(const char *config);
 const char *halide_vulkan_get_alloc_config(void *user_context);
 

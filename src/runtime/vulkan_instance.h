@@ -8,9 +8,9 @@
 #ifndef HALIDE_VULKAN_INSTANCE_H
 #define HALIDE_VULKAN_INSTANCE_H
 
+#include "vulkan_choice.h"
 #include "vulkan_functions.h"
 #include "vulkan_options.h"
-#include "vulkan_plan.h"
 
 namespace halide_vulkan {
 namespace {
@@ -214,39 +214,82 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     return true;
 }
 
-inline void describe_device(const InstanceFunctions &vk, VkPhysicalDevice device, DeviceOffer &offer) {
-    vk.vkGetPhysicalDeviceProperties(device, &offer.properties);
-    vk.vkGetPhysicalDeviceMemoryProperties(device, &offer.memory);
+// Fills in what a chain of structures asks about a device. False where the driver cannot be asked like that.
+inline bool ask_properties(const Instance &in, VkPhysicalDevice device, uint32_t device_version,
+                           VkPhysicalDeviceProperties2 &properties) {
+    PFN_vkGetPhysicalDeviceProperties2 ask =
+        in.api_version >= VK_API_VERSION_1_1 && device_version >= VK_API_VERSION_1_1
+            ? in.vk.vkGetPhysicalDeviceProperties2
+            : nullptr;
+    if (!ask) ask = in.vk.vkGetPhysicalDeviceProperties2KHR;
+    if (!ask) return false;
+    properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    ask(device, &properties);
+    return true;
+}
+
+inline void describe_device(const Instance &in, VkPhysicalDevice device, DeviceOffer &offer) {
+    in.vk.vkGetPhysicalDeviceProperties(device, &offer.properties);
+    in.vk.vkGetPhysicalDeviceMemoryProperties(device, &offer.memory);
     offer.family_count = kMaxFamilies;
-    vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &offer.family_count, offer.families);
+    in.vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &offer.family_count, offer.families);
+    // Before Vulkan 1.1 only an extension that nobody need offer knows UUIDs; such devices are named otherwise.
+    VkPhysicalDeviceIDProperties id = {};
+    id.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;
+    VkPhysicalDeviceProperties2 properties = {};
+    properties.pNext = &id;
+    offer.has_uuid = offer.properties.apiVersion >= VK_API_VERSION_1_1 &&
+                     ask_properties(in, device, offer.properties.apiVersion, properties);
+    if (offer.has_uuid) __builtin_memcpy(offer.uuid, id.deviceUUID, VK_UUID_SIZE);
+}
+
+// Every device of the instance, in the loader's order.
+struct DeviceList {
+    Array<VkPhysicalDevice> devices;
+    Array<DeviceOffer> offers;
+
+    HALIDE_VULKAN_COLD bool read(Instance &in, Failure &failure) {
+        const VkResult result = enumerate_into(devices, [&](uint32_t *n, VkPhysicalDevice *p) {
+            return in.vk.vkEnumeratePhysicalDevices(in.instance, n, p);
+        });
+        if (result != VK_SUCCESS) {
+            call_failed(failure, "vkEnumeratePhysicalDevices", result);
+            return false;
+        }
+        if (!offers.resize(devices.size())) {
+            failure.because(kOutOfMemory)
+                << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size() << " devices";
+            return false;
+        }
+        for (size_t i = 0; i < devices.size(); i++) describe_device(in, devices[i], offers[i]);
+        return true;
+    }
+    void release() {
+        devices.release();
+        offers.release();
+    }
+};
+
+// What the environment and the program ask for now.
+inline DeviceRequest device_request(void *user_context) {
+    return {halide_vulkan_get_device(user_context), halide_vulkan_get_device_type(user_context),
+            halide_get_gpu_device(user_context)};
 }
 
 // Describes every device of the instance and picks one. Returns its handle, with its description in `offer`.
-inline VkPhysicalDevice choose_device(void *user_context, Instance &in, DeviceOffer &offer, Failure &failure) {
-    const char *wish_text = halide_vulkan_get_device_type(user_context);
-    DeviceWish wish = DeviceWish::any;
-    if (!parse_device_wish(wish_text, wish, failure)) return nullptr;
-
-    Array<VkPhysicalDevice> devices;
-    Array<DeviceOffer> offers;
+inline VkPhysicalDevice choose_device(void *user_context, Instance &in, DeviceOffer &offer, DeviceChoice &choice,
+                                      Failure &failure) {
+    choice = {kNoIndex, ChosenBy::nothing};
     VkPhysicalDevice chosen = nullptr;
-    const VkResult result = enumerate_into(
-        devices, [&](uint32_t *n, VkPhysicalDevice *p) { return in.vk.vkEnumeratePhysicalDevices(in.instance, n, p); });
-    if (result != VK_SUCCESS) {
-        call_failed(failure, "vkEnumeratePhysicalDevices", result);
-    } else if (!offers.resize(devices.size())) {
-        failure.because(kOutOfMemory) << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size()
-                                      << " devices";
-    } else {
-        for (size_t i = 0; i < devices.size(); i++) describe_device(in.vk, devices[i], offers[i]);
-        const uint32_t index = pick_device(offers.data(), (uint32_t)offers.size(), wish, wish_text, failure);
-        if (index != kNoIndex) {
-            chosen = devices[index];
-            offer = offers[index];
+    DeviceList list;
+    if (list.read(in, failure)) {
+        choice = pick_device(list.offers.data(), (uint32_t)list.offers.size(), device_request(user_context), failure);
+        if (choice.index != kNoIndex) {
+            chosen = list.devices[choice.index];
+            offer = list.offers[choice.index];
         }
     }
-    devices.release();
-    offers.release();
+    list.release();
     return chosen;
 }
 

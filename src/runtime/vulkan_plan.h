@@ -1,9 +1,9 @@
 // vulkan_plan.h: from what a machine offers to what this runtime uses. [pure]
 //
-// Problem: the choice of device, queue family and memory types is where drivers differ most, and where a mistake shows
-// only on somebody else's machine. So the choice is a function of a snapshot: vulkan_context.h fills a DeviceOffer by
-// asking Vulkan, the functions here decide, vulkan_context.h carries it out. Tests feed offers of machines we do not
-// own.
+// Problem: the choice of queue family and memory types is where drivers differ most, and where a mistake shows only on
+// somebody else's machine. So the choice is a function of a snapshot: vulkan_instance.h fills a DeviceOffer by asking
+// Vulkan, the functions here decide, vulkan_context.h carries it out. Tests feed offers of machines we do not own.
+// Which device it is, vulkan_choice.h decides.
 //
 // The Vulkan headers are used for their types; nothing here calls Vulkan.
 
@@ -24,20 +24,10 @@ struct DeviceOffer {
     VkPhysicalDeviceMemoryProperties memory;
     VkQueueFamilyProperties families[kMaxFamilies];
     uint32_t family_count;
+    uint8_t uuid[VK_UUID_SIZE];  // VkPhysicalDeviceIDProperties::deviceUUID
+    bool has_uuid;               // the driver was asked for it, and had an answer
 };
 
-// What a user can ask for with HL_VK_DEVICE_TYPE.
-enum class DeviceWish {
-    any,  // unset: the first integrated or discrete GPU, else the first device that can compute
-    gpu,  // integrated or discrete
-    discrete,
-    integrated,
-    virtual_gpu,
-    cpu,
-};
-
-// The text is matched by substring in the documented order, so that "cpu" wins over "gpu" and "discrete-gpu" is
-// discrete.
 inline bool contains(const char *text, const char *part) {
     const size_t n = text_length(part);
     for (; *text; text++) {
@@ -48,28 +38,6 @@ inline bool contains(const char *text, const char *part) {
     return n == 0;
 }
 
-inline bool parse_device_wish(const char *text, DeviceWish &out, Failure &failure) {
-    if (!*text) {
-        out = DeviceWish::any;
-    } else if (contains(text, "cpu")) {
-        out = DeviceWish::cpu;
-    } else if (contains(text, "integrated-gpu")) {
-        out = DeviceWish::integrated;
-    } else if (contains(text, "discrete-gpu")) {
-        out = DeviceWish::discrete;
-    } else if (contains(text, "virtual-gpu")) {
-        out = DeviceWish::virtual_gpu;
-    } else if (contains(text, "gpu")) {
-        out = DeviceWish::gpu;
-    } else {
-        failure.because(kGenericError)
-            << "Vulkan: device type '" << text
-            << "' is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
-        return false;
-    }
-    return true;
-}
-
 inline const char *device_type_name(VkPhysicalDeviceType type) {
     switch (type) {
     case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return "integrated-gpu";
@@ -78,20 +46,6 @@ inline const char *device_type_name(VkPhysicalDeviceType type) {
     case VK_PHYSICAL_DEVICE_TYPE_CPU: return "cpu";
     default: return "other";
     }
-}
-
-inline bool fits_wish(VkPhysicalDeviceType type, DeviceWish wish) {
-    const bool discrete = type == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
-    const bool integrated = type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
-    switch (wish) {
-    case DeviceWish::any:
-    case DeviceWish::gpu: return discrete || integrated;
-    case DeviceWish::discrete: return discrete;
-    case DeviceWish::integrated: return integrated;
-    case DeviceWish::virtual_gpu: return type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
-    case DeviceWish::cpu: return type == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    }
-    return false;
 }
 
 // What a user can ask for with HL_VK_QUEUE; the numbers are the places of its words.
@@ -135,35 +89,6 @@ inline uint32_t choose_queue_family(const DeviceOffer &offer, QueueWish wish, Fa
     return kNoIndex;
 }
 
-// The device to use, or kNoIndex with the reason in failure. Only an unset wish falls back to a device of another type:
-// who asks for a GPU by name is told that there is none, instead of silently getting a CPU.
-inline uint32_t pick_device(const DeviceOffer *offers, uint32_t count, DeviceWish wish, const char *wish_text,
-                            Failure &failure) {
-    for (uint32_t i = 0; i < count; i++) {
-        if (fits_wish(offers[i].properties.deviceType, wish) &&
-            pick_queue_family(offers[i].families, offers[i].family_count) != kNoIndex) {
-            return i;
-        }
-    }
-    if (wish == DeviceWish::any) {
-        for (uint32_t i = 0; i < count; i++) {
-            if (pick_queue_family(offers[i].families, offers[i].family_count) != kNoIndex) return i;
-        }
-    }
-    Text text = failure.because(kGenericError);
-    if (count == 0) {
-        text << "Vulkan: no device found (the loader works, but no driver reports one)";
-        return kNoIndex;
-    }
-    text << "Vulkan: no compute device of type '" << (wish == DeviceWish::any ? "any" : wish_text) << "' among "
-         << count << ":";
-    for (uint32_t i = 0; i < count; i++) {
-        text << (i ? ", " : " ") << offers[i].properties.deviceName << " ("
-             << device_type_name(offers[i].properties.deviceType) << ")";
-    }
-    return kNoIndex;
-}
-
 // Memory types in the order to try them, for one purpose. The first failure of an allocation is never final: a window
 // of visible device memory may be full while plain device memory is free.
 struct MemoryOrder {
@@ -182,8 +107,8 @@ inline bool is_plain_type(VkMemoryPropertyFlags flags) {
 }
 
 // Appends every plain type whose flags, masked with `mask`, equal `wanted`, and that is not in the order yet.
-inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
-                      VkMemoryPropertyFlags wanted, uint64_t heap_at_least, MemoryOrder &order) {
+HALIDE_VULKAN_COLD inline void add_types(const VkPhysicalDeviceMemoryProperties &memory, VkMemoryPropertyFlags mask,
+                                         VkMemoryPropertyFlags wanted, uint64_t heap_at_least, MemoryOrder &order) {
     for (uint32_t i = 0; i < memory.memoryTypeCount; i++) {
         const VkMemoryType &type = memory.memoryTypes[i];
         if (!is_plain_type(type.propertyFlags) || (type.propertyFlags & mask) != wanted) continue;

@@ -9,7 +9,7 @@
 #ifndef HALIDE_VULKAN_STATS_H
 #define HALIDE_VULKAN_STATS_H
 
-#include "vulkan_context.h"
+#include "vulkan_describe.h"
 
 extern "C" {
 
@@ -44,7 +44,7 @@ constexpr uint32_t kRegistryVersion = 1;
 struct Registry {
     uint32_t abi_version;
     uint32_t entry_count;
-    void *entries[4];
+    void *entries[16];  // never moved; what a later version adds comes at the end
 };
 
 inline void enter_registry() {
@@ -52,7 +52,8 @@ inline void enter_registry() {
     if (!registry) return;
     registry->entries[0] = (void *)halide_vulkan_get_stats;
     registry->entries[1] = (void *)halide_vulkan_device_interface;
-    registry->entry_count = 2;
+    registry->entries[2] = (void *)halide_vulkan_describe;
+    registry->entry_count = 3;
     __atomic_store_n(&registry->abi_version, kRegistryVersion, __ATOMIC_RELEASE);
 }
 

@@ -88,12 +88,25 @@ TEST_F(GpuBadEnvironment, NoQueueForGraphics) { nothing_works({"HL_VK_QUEUE", "'
 // The same, the other way round.
 TEST_F(GpuBadEnvironment, QueueForGraphics) { something_works(); }
 TEST_F(GpuBadEnvironment, QueueForComputeAlone) { something_works(); }
+// HL_VK_DEVICE=no-such-gpu
+TEST_F(GpuBadEnvironment, NoDeviceOfThatName) { nothing_works({"HL_VK_DEVICE", "no-such-gpu", "0 = "}); }
+
+// HL_VK_DEVICE=77
+TEST_F(GpuBadEnvironment, NoDeviceOfThatIndex) { nothing_works({"HL_VK_DEVICE", "'77'", "index", "0 = "}); }
+
+// HL_GPU_DEVICE=0, and the layer says that the device is a CPU: a GPU was asked for.
+TEST_F(GpuBadEnvironment, NoGpuForHlGpuDevice) { nothing_works({"HL_GPU_DEVICE", "number of GPUs is 0", "(cpu)"}); }
+
+// HL_VK_DEVICE=0 with HL_VK_DEVICE_TYPE=gpu, and the layer says that the device is a CPU.
+TEST_F(GpuBadEnvironment, NamedDeviceOfAnotherType) { nothing_works({"HL_VK_DEVICE", "'0'", "'gpu'", "(cpu)"}); }
 
 // HL_VK_ALLOC_CONFIG=1:two:3
 TEST_F(GpuBadEnvironment, AllocConfigThatIsNoNumber) { nothing_works({"1:two:3", "HL_VK_ALLOC_CONFIG"}); }
 
 // HL_VK_ALLOC_CONFIG=0:32:16: blocks of at least 32 MiB and at most 16.
-TEST_F(GpuBadEnvironment, AllocConfigWithoutRoom) { nothing_works({"0:32:16", "HL_VK_ALLOC_CONFIG", "32 MB", "16 MB"}); }
+TEST_F(GpuBadEnvironment, AllocConfigWithoutRoom) {
+    nothing_works({"0:32:16", "HL_VK_ALLOC_CONFIG", "32 MB", "16 MB"});
+}
 
 // A whole-number option out of its range: HL_VK_FLUSH=99
 TEST_F(GpuBadEnvironment, OptionOutOfRange) { nothing_works({"HL_VK_FLUSH", "99"}); }

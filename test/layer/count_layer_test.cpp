@@ -163,6 +163,21 @@ TEST_F(CountLayer, ReportsOtherLimits) {
     vkDestroyBuffer(device, buffer, nullptr);
 }
 
+TEST_F(CountLayer, PretendsASecondDeviceOfAnotherType) {
+    VkPhysicalDevice devices[8];
+    uint32_t count = 8;
+    ASSERT_GE(vkEnumeratePhysicalDevices(instance, &count, devices), VK_SUCCESS);
+    ASSERT_EQ(hv_layer_limit("secondDevice.deviceType", VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU), 1);
+    for (uint32_t i = 0; i < count; i++) {
+        VkPhysicalDeviceProperties properties;
+        vkGetPhysicalDeviceProperties(devices[i], &properties);
+        EXPECT_EQ(std::string(properties.deviceName) == "Pretended GPU", i == 1);
+        if (i == 1) {
+            EXPECT_EQ(properties.deviceType, VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU);
+        }
+    }
+}
+
 TEST_F(CountLayer, HidesExtensions) {
     auto names = [&] {
         uint32_t count = 0;

@@ -129,8 +129,11 @@ void after(Tag<kvkDestroyDebugUtilsMessengerEXT>, bool, Next &, VkInstance, VkDe
     destroyed("VkDebugUtilsMessengerEXT", number(messenger));
 }
 
-void after(Tag<kvkGetPhysicalDeviceProperties>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceProperties *p) {
-    change(p);
+void after(Tag<kvkEnumeratePhysicalDevices>, bool ok, Next &, VkInstance, uint32_t *count, VkPhysicalDevice *devices) {
+    if (ok && devices && *count > 1) remember_second_device(devices[1]);
+}
+void after(Tag<kvkGetPhysicalDeviceProperties>, bool, Next &, VkPhysicalDevice device, VkPhysicalDeviceProperties *p) {
+    change(device, p);
 }
 void after(Tag<kvkGetPhysicalDeviceFeatures>, bool, Next &, VkPhysicalDevice, VkPhysicalDeviceFeatures *f) {
     change(f);
@@ -147,9 +150,9 @@ void after(Tag<kvkGetBufferMemoryRequirements>, bool, Next &next, VkDevice, VkBu
     change(next, next.physical, r);
 }
 #define HV_CHANGES_2(suffix)                                                                                           \
-    void after(Tag<kvkGetPhysicalDeviceProperties2##suffix>, bool, Next &, VkPhysicalDevice,                           \
+    void after(Tag<kvkGetPhysicalDeviceProperties2##suffix>, bool, Next &, VkPhysicalDevice device,                    \
                VkPhysicalDeviceProperties2 *p) {                                                                       \
-        change(&p->properties);                                                                                        \
+        change(device, &p->properties);                                                                                \
         change_chain(p->pNext);                                                                                        \
     }                                                                                                                  \
     void after(Tag<kvkGetPhysicalDeviceFeatures2##suffix>, bool, Next &, VkPhysicalDevice,                             \

@@ -3,6 +3,7 @@
 // Keys of hv_layer_limit:
 //   a member of VkPhysicalDeviceLimits listed below; of the three-element ones all elements, or one with ".x" ".y" ".z"
 //   maxMemoryAllocationSize (enforced too), maxBufferSize, apiVersion, deviceType, vendorID, deviceID, driverVersion
+//   secondDevice.deviceType          of the second device of the list alone, which is then named "Pretended GPU"
 //   pipelineCacheUUID, driverUUID    the first eight bytes
 //   pipelineCache.model              bytes of a pipeline in the layer's own pipeline caches, 8 at least; see caches.cpp
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
@@ -21,6 +22,7 @@
 // A smaller limit or a larger alignment is always safe for the driver below. Claims beyond the driver's are possible,
 // and the test's own responsibility.
 
+#include <atomic>
 #include <cstring>
 
 #include "state.h"
@@ -97,6 +99,7 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "maxBufferSize",
                                   "apiVersion",
                                   "deviceType",
+                                  "secondDevice.deviceType",
                                   "vendorID",
                                   "deviceID",
                                   "driverVersion",
@@ -127,6 +130,9 @@ const char *const kKeys[] = {
             HV_CHAINED_FEATURES(X)
 #undef X
 };
+
+// Of the instance that was looked at last: there is rarely more than one.
+std::atomic<VkPhysicalDevice> second_device;
 
 template<typename T>
 void replace(T *value, const char *key) {
@@ -161,7 +167,13 @@ bool is_limit(const char *key) {
     return false;
 }
 
-void change(VkPhysicalDeviceProperties *properties) {
+void remember_second_device(VkPhysicalDevice device) { second_device.store(device); }
+
+void change(VkPhysicalDevice device, VkPhysicalDeviceProperties *properties) {
+    if (limit_is_set("secondDevice.deviceType") && device == second_device.load()) {
+        replace(&properties->deviceType, "secondDevice.deviceType");
+        strcpy(properties->deviceName, "Pretended GPU");
+    }
     replace(&properties->apiVersion, "apiVersion");
     replace(&properties->deviceType, "deviceType");
     replace(&properties->vendorID, "vendorID");

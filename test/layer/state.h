@@ -60,7 +60,8 @@ void entered_instance();
 
 // reports.cpp: changes what the driver said.
 bool is_limit(const char *key);
-void change(VkPhysicalDeviceProperties *properties);
+void remember_second_device(VkPhysicalDevice device);
+void change(VkPhysicalDevice device, VkPhysicalDeviceProperties *properties);
 void change(VkQueueFamilyProperties *families, uint32_t count);
 void change_chain(void *p_next);
 void change(VkPhysicalDeviceFeatures *features);

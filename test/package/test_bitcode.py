@@ -68,7 +68,7 @@ ENTRY_POINTS = {
     device_and_host_malloc device_and_host_free initialize_kernels run finalize_kernels
     release_unused_device_allocations is_initialized get_symbol acquire_context release_context
     set_allocation_callbacks get_allocation_callbacks set_layer_names get_layer_names set_extension_names
-    get_extension_names set_device_type get_device_type set_build_options get_build_options set_alloc_config
+    get_extension_names set_device get_device set_device_type get_device_type set_build_options get_build_options set_alloc_config
     get_alloc_config
     """.split()
 }

@@ -1,4 +1,4 @@
-// vulkan_plan.h: the choice of device, queue family and memory types, for machines we do not own.
+// vulkan_plan.h: the choice of queue family and memory types, for machines we do not own.
 
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
@@ -29,20 +29,7 @@ DeviceOffer offer(const char *name, VkPhysicalDeviceType type, std::vector<VkQue
 constexpr VkQueueFlags kGraphics = VK_QUEUE_GRAPHICS_BIT, kCompute = VK_QUEUE_COMPUTE_BIT,
                        kTransfer = VK_QUEUE_TRANSFER_BIT;
 
-uint32_t pick(const std::vector<DeviceOffer> &offers, const char *wish_text, std::string *message = nullptr) {
-    Failure failure;
-    DeviceWish wish = DeviceWish::any;
-    uint32_t index = kNoIndex;
-    if (parse_device_wish(wish_text, wish, failure)) {
-        index = pick_device(offers.data(), (uint32_t)offers.size(), wish, wish_text, failure);
-    }
-    EXPECT_EQ(index == kNoIndex, failure.failed());
-    if (message) *message = failure.message;
-    return index;
-}
-
 const DeviceOffer kCpu = offer("llvmpipe", VK_PHYSICAL_DEVICE_TYPE_CPU, {kGraphics | kCompute | kTransfer});
-const DeviceOffer kIntegrated = offer("Iris", VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU, {kGraphics | kCompute});
 const DeviceOffer kDiscrete =
     offer("H200", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, {kGraphics | kCompute, kTransfer, kCompute});
 const DeviceOffer kDisplayOnly = offer("Fb", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, {kGraphics, kTransfer});
@@ -69,29 +56,6 @@ std::vector<uint32_t> order_of(void (*plan)(const VkPhysicalDeviceMemoryProperti
 using Order = std::vector<uint32_t>;
 
 }  // namespace
-
-TEST(Plan, AnyPrefersAGpuAndFallsBack) {
-    EXPECT_EQ(pick({kCpu, kIntegrated, kDiscrete}, ""), 1u);
-    EXPECT_EQ(pick({kCpu}, ""), 0u);
-    EXPECT_EQ(pick({kDisplayOnly, kCpu}, ""), 1u) << "a device that cannot compute is none";
-}
-
-TEST(Plan, AWishIsMetOrRefused) {
-    const std::vector<DeviceOffer> all = {kCpu, kIntegrated, kDiscrete};
-    EXPECT_EQ(pick(all, "cpu"), 0u);
-    EXPECT_EQ(pick(all, "gpu"), 1u);
-    EXPECT_EQ(pick(all, "integrated-gpu"), 1u);
-    EXPECT_EQ(pick(all, "discrete-gpu"), 2u);
-    std::string message;
-    EXPECT_EQ(pick({kCpu}, "discrete-gpu", &message), kNoIndex);
-    EXPECT_NE(message.find("discrete-gpu"), std::string::npos);
-    EXPECT_NE(message.find("llvmpipe (cpu)"), std::string::npos) << message;
-    EXPECT_EQ(pick({kCpu}, "gpu"), kNoIndex) << "who asks for a GPU does not get a CPU";
-    EXPECT_EQ(pick(all, "banana", &message), kNoIndex);
-    EXPECT_NE(message.find("banana"), std::string::npos);
-    EXPECT_EQ(pick({}, "", &message), kNoIndex);
-    EXPECT_NE(message.find("no device"), std::string::npos);
-}
 
 TEST(Plan, TheQueueComputesWithoutGraphicsIfItCan) {
     EXPECT_EQ(pick_queue_family(kDiscrete.families, kDiscrete.family_count), 2u);
