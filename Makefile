@@ -4,7 +4,7 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test bench format clean
+.PHONY: all setup build demo test nightly bench format clean
 
 all: build
 
@@ -20,6 +20,10 @@ demo: build
 
 test: build
 	@ctest --preset $(PRESET) --parallel $(JOBS)
+
+# The long runs: hours. Not a part of `make test`.
+nightly: build
+	@ctest --preset $(PRESET) -C nightly -L nightly --parallel $(JOBS)
 
 bench: build
 	@.venv/bin/python -B tools/bench.py

@@ -14,6 +14,9 @@
 #       GoogleTest program NAME of one source file, compiled and linked by clang-19 with the flags of RUNTIME.
 #       The file is build/native/NAME. LIBRARIES are files, pipelines for example.
 #
+#   hv_add_native_run(TEST NAME [ARGUMENTS A...] [ENVIRONMENT E...] [TIMEOUT S] [NIGHTLY])
+#       CTest entry that runs program NAME; the first report of a sanitizer ends it and fails the test.
+#
 #   hv_add_native_pipelines(FEATURE OUT)
 #       the pipelines of the ahead-of-time tests with one more target feature; OUT is their folder.
 
@@ -94,6 +97,20 @@ function (hv_add_native_program name runtime source)
     )
     add_custom_target(${name} ALL DEPENDS "${output}")
     add_dependencies(${name} hv_aot hv_count_layer)
+endfunction ()
+
+find_program(HV_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer REQUIRED DOC "Names in sanitizers' reports")
+function (hv_add_native_run test name)
+    cmake_parse_arguments(HV "NIGHTLY" "TIMEOUT" "ARGUMENTS;ENVIRONMENT" ${ARGN})
+    set(common "external_symbolizer_path=${HV_SYMBOLIZER}")
+    list(
+        APPEND HV_ENVIRONMENT
+        "ASAN_OPTIONS=${common}"
+        "UBSAN_OPTIONS=${common}:print_stacktrace=1"
+        "TSAN_OPTIONS=${common}:halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/test/native/drivers.supp"
+    )
+    hv_register(${test} "${HV_NATIVE_DIRECTORY}/${name}" ${HV_ARGUMENTS})
+    set_property(TEST ${test} APPEND PROPERTY LABELS vulkan native)
 endfunction ()
 
 function (hv_add_native_pipelines feature out)

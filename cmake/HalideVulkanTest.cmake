@@ -9,8 +9,9 @@
 #       all; so these tests must not add compile options or definitions of their own (they would lose the PCH).
 #       NO_CTEST makes the program only; add entries with hv_add_halide_run.
 #
-#   hv_add_halide_run(NAME PROGRAM [ARGUMENTS A...] [ENVIRONMENT E...] [TIMEOUT S] [SERIAL])
-#       one more CTest entry for a program made by hv_add_halide_test: other arguments, another environment.
+#   hv_add_halide_run(NAME PROGRAM [ARGUMENTS A...] [ENVIRONMENT E...] [TIMEOUT S] [SERIAL] [NIGHTLY])
+#       one more CTest entry for a program made by hv_add_halide_test: other arguments, another environment. NIGHTLY:
+#       too long for `make test`; only `make nightly` runs it (ctest -C nightly -L nightly).
 #
 #   hv_add_python_test(NAME FILE [ENVIRONMENT E...] [TIMEOUT S] [PRELOAD] [SERIAL])
 #       pytest over FILE with .venv's Python; with PRELOAD our runtime is in front of libHalide.
@@ -34,9 +35,17 @@ add_library(hv_halide_pch OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/halide_
 target_link_libraries(hv_halide_pch PRIVATE hv_native HalideWheel::Halide GTest::gtest)
 target_precompile_headers(hv_halide_pch PRIVATE <Halide.h> <gtest/gtest.h> <cstdio> <cstdlib> <string> <vector>)
 
-# hv_register(NAME COMMAND...): one CTest entry with what every entry has. Reads HV_TIMEOUT, HV_ENVIRONMENT, HV_SERIAL.
+# hv_register(NAME COMMAND...): one CTest entry with what every entry has. Reads HV_TIMEOUT, HV_ENVIRONMENT, HV_SERIAL,
+# HV_NIGHTLY.
 function (hv_register name)
-    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${HV_TEST_DIRECTORY}")
+    set(configurations "")
+    if (HV_NIGHTLY)
+        set(configurations CONFIGURATIONS nightly)
+    endif ()
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${HV_TEST_DIRECTORY}" ${configurations})
+    if (HV_NIGHTLY)
+        set_property(TEST ${name} APPEND PROPERTY LABELS nightly)
+    endif ()
     if (NOT HV_TIMEOUT)
         set(HV_TIMEOUT 120)
     endif ()
@@ -66,7 +75,7 @@ function (hv_add_unit_test name)
 endfunction ()
 
 function (hv_add_halide_run name program)
-    cmake_parse_arguments(HV "SERIAL" "TIMEOUT" "ARGUMENTS;ENVIRONMENT" ${ARGN})
+    cmake_parse_arguments(HV "SERIAL;NIGHTLY" "TIMEOUT" "ARGUMENTS;ENVIRONMENT" ${ARGN})
     hv_register(${name} "${HV_LAUNCHER}" $<TARGET_FILE:HalideVulkan> $<TARGET_FILE:${program}> ${HV_ARGUMENTS})
     set_property(TEST ${name} APPEND PROPERTY LABELS vulkan)
 endfunction ()
