@@ -36,15 +36,18 @@ target_link_libraries(hv_halide_pch PRIVATE hv_native HalideWheel::Halide GTest:
 target_precompile_headers(hv_halide_pch PRIVATE <Halide.h> <gtest/gtest.h> <cstdio> <cstdlib> <string> <vector>)
 
 # hv_register(NAME COMMAND...): one CTest entry with what every entry has. Reads HV_TIMEOUT, HV_ENVIRONMENT, HV_SERIAL,
-# HV_NIGHTLY.
+# HV_NIGHTLY, HV_CONFIGURATION (nightly or coverage: only that target of the Makefile runs it).
 function (hv_register name)
     set(configurations "")
     if (HV_NIGHTLY)
-        set(configurations CONFIGURATIONS nightly)
+        set(HV_CONFIGURATION nightly)
+    endif ()
+    if (HV_CONFIGURATION)
+        set(configurations CONFIGURATIONS ${HV_CONFIGURATION})
     endif ()
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${HV_TEST_DIRECTORY}" ${configurations})
-    if (HV_NIGHTLY)
-        set_property(TEST ${name} APPEND PROPERTY LABELS nightly)
+    if (HV_CONFIGURATION)
+        set_property(TEST ${name} APPEND PROPERTY LABELS ${HV_CONFIGURATION})
     endif ()
     if (NOT HV_TIMEOUT)
         set(HV_TIMEOUT 120)

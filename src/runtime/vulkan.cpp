@@ -134,13 +134,6 @@ inline void set_device_side(halide_buffer_t *buf, uint64_t number) {
     buf->device_interface = &halide_vulkan_interface;
 }
 
-// How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
-// launch, of every buffer.
-inline uint64_t device_bytes(uint64_t number) {
-    const Handle *h = handles.find(number);
-    return h && h->device ? h->bytes : 0;
-}
-
 int release_unused_for_pool(void *user_context) {
     return halide_vulkan_release_unused_device_allocations(user_context);
 }
@@ -292,8 +285,14 @@ WEAK int halide_vulkan_device_malloc(void *user_context, halide_buffer_t *buf) {
     uint64_t bytes = 0, minimal = 0;
     if (!measure_buffer(buf, &bytes, &minimal, failure)) return report(user_context, failure);
     // Called on buffers that are allocated already, several times over: that is no error and changes nothing.
-    if (buf->device && device_bytes(buf->device) >= bytes) return kSuccess;
     if (buf->device) {
+        const uint64_t held = device_bytes(buf->device);
+        if (held >= bytes) return kSuccess;
+        // Between the kernel that writes a buffer and the one that reads it, fresh memory would pass for the result.
+        if (held == 0 && (buf->flags & halide_buffer_flag_device_dirty)) {
+            failure.because(kNoDevice) << "Vulkan: malloc: the buffer's device was released, with contents only it had";
+            return report(user_context, failure);
+        }
         const int code = halide_vulkan_device_free(user_context, buf);
         if (code != kSuccess) return code;
     }
@@ -456,9 +455,7 @@ WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src,
 
 WEAK int halide_vulkan_initialize_kernels(void *user_context, void **state_ptr, const char *src, int size) {
     Failure failure;
-    Module *known = (Module *)__atomic_load_n(state_ptr, __ATOMIC_ACQUIRE);
-    Module *module = modules.acquire(known, src, (size_t)max_of(size, 0), failure);
-    if (module && !known) __atomic_store_n(state_ptr, (void *)module, __ATOMIC_RELEASE);
+    modules.acquire_for(state_ptr, src, (size_t)max_of(size, 0), failure);
     return report(user_context, failure);
 }
 

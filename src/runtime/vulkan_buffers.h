@@ -32,6 +32,13 @@ inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t
     return true;
 }
 
+// How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
+// launch, of every buffer.
+inline uint64_t device_bytes(uint64_t number) {
+    const Handle *h = handles.find(number);
+    return h && handles.device_of(h) ? h->bytes : 0;
+}
+
 // A device in use by a call that names a buffer, and the buffer's handle.
 class Pinned {
 public:

@@ -21,7 +21,7 @@ namespace {
 struct Device;
 
 struct Handle {
-    Device *device;   // null: orphaned by device_release
+    Device *device;   // null: orphaned by device_release; atomic, since that may happen beside a call
     uint64_t origin;  // bytes from the region's start to the element of minimal coordinates
     uint64_t bytes;   // of the region
     uint32_t region;
@@ -43,13 +43,15 @@ public:
         if (index != 0) {
             unused = at(index)->next_unused;
         } else if (count + 1 < kChunk * kChunks && ensure_chunk((count + 1) / kChunk)) {
-            index = ++count;
+            index = count + 1;
             at(index)->generation = 0;
+            __atomic_store_n(&count, index, __ATOMIC_RELEASE);  // find reads it without the lock
         }
         uint64_t number = 0;
         if (index != 0) {
             Handle &h = *at(index);
-            h.device = __atomic_load_n(releasing, __ATOMIC_ACQUIRE) ? nullptr : device;
+            Device *leads_to = __atomic_load_n(releasing, __ATOMIC_ACQUIRE) ? nullptr : device;
+            __atomic_store_n(&h.device, leads_to, __ATOMIC_RELAXED);
             h.origin = origin;
             h.bytes = bytes;
             h.region = region;
@@ -70,6 +72,10 @@ public:
         Handle *h = at(index);
         return h->live && h->generation == ((uint32_t)(number >> 32) & kGenerationMask) ? h : nullptr;
     }
+
+    // The device that a found entry leads to, null for an orphan. Without the lock it is a hint, unless the caller
+    // keeps that device from being released.
+    static Device *device_of(const Handle *h) { return __atomic_load_n(&h->device, __ATOMIC_RELAXED); }
 
     // False when the number is stale: then there is nothing to end.
     bool drop(uint64_t number) {
@@ -95,7 +101,7 @@ public:
         halide_mutex_lock(&lock);
         for (uint32_t i = 1; i <= count; i++) {
             Handle *h = at(i);
-            if (h->live && h->device == device) h->device = nullptr;
+            if (h->live && h->device == device) __atomic_store_n(&h->device, nullptr, __ATOMIC_RELAXED);
         }
         halide_mutex_unlock(&lock);
     }
@@ -109,7 +115,7 @@ private:
     static constexpr uint32_t kGenerationMask = 0xffffff;
 
     halide_mutex lock;
-    uint32_t count;   // entries ever made; the first is number 1
+    uint32_t count;   // entries ever made; the first is number 1; atomic
     uint32_t unused;  // list of reusable entries, 0 = none
     Handle *chunks[kChunks];
 

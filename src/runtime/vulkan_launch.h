@@ -200,10 +200,10 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
         return false;
     }
     const Handle *h = handles.find(buf->device);
-    if (!h || h->device != &d) {
+    if (!h || handles.device_of(h) != &d) {
         failed(kNoDevice) << "buffer argument " << index
-                          << (h && h->device ? " belongs to another Vulkan device"
-                                             : " was freed, or its device was released");
+                          << (h && handles.device_of(h) ? " belongs to another Vulkan device"
+                                                        : " was freed, or its device was released");
         return false;
     }
     StridedView view;

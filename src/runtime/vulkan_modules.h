@@ -53,6 +53,23 @@ public:
         return m;
     }
 
+    // The same for a pipeline's state word, which holds its module from the first call on. It is written once, whoever
+    // races for it: the pipeline reads it without atomics, and gives what it read back to finalize_kernels.
+    void acquire_for(void **word, const void *blob, size_t size, Failure &failure) {
+        Module *known = (Module *)__atomic_load_n(word, __ATOMIC_ACQUIRE);
+        Module *m = acquire(known, blob, size, failure);
+        if (!m || known) return;
+        halide_mutex_lock(&lock);
+        Module *first = (Module *)__atomic_load_n(word, __ATOMIC_ACQUIRE);
+        if (!first) __atomic_store_n(word, (void *)m, __ATOMIC_RELEASE);
+        halide_mutex_unlock(&lock);
+        // Another call was first, with a record whose content has been dropped since.
+        if (first && first != m) {
+            release_use(m);
+            acquire(first, blob, size, failure);
+        }
+    }
+
     void release_use(Module *m) {
         __atomic_sub_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
         if (__atomic_load_n(&kept_bytes, __ATOMIC_RELAXED) <= kKeepBytes) return;
@@ -71,7 +88,9 @@ private:
     halide_mutex lock;
     Module *buckets[kBuckets];
     uint64_t clock;
-    size_t kept_bytes;  // atomic where the lock is not held
+    size_t kept_bytes;  // changed with the lock; atomic, since release_use looks without
+
+    void keep_bytes(size_t bytes) { __atomic_store_n(&kept_bytes, bytes, __ATOMIC_RELAXED); }
 
     static bool add_user_of(Module *m) {
         uint32_t seen = __atomic_load_n(&m->users, __ATOMIC_RELAXED);
@@ -120,7 +139,7 @@ private:
             return nullptr;
         }
         to->loads++;
-        kept_bytes += size;
+        keep_bytes(kept_bytes + size);
         if (!m) {
             to->next = buckets[hash & (kBuckets - 1)];
             buckets[hash & (kBuckets - 1)] = to;
@@ -176,7 +195,7 @@ private:
             if (!oldest || !__atomic_compare_exchange_n(&oldest->users, &none, kDropped, false, __ATOMIC_ACQ_REL,
                                                         __ATOMIC_RELAXED))
                 return;
-            kept_bytes -= oldest->size;
+            keep_bytes(kept_bytes - oldest->size);
             drop_content(*oldest);
         }
     }

@@ -118,6 +118,11 @@ TEST_F(GpuDeviceReleaseIdle, LiveBuffersMayNotBeUsedAfterwards) {
     EXPECT_TRUE(one_message(context));
     context.clear();
 
+    // A pipeline does this between two kernels: fresh memory would pass for the first one's result.
+    EXPECT_NE(interface->device_malloc(context.raw(), buffer.raw_buffer(), interface), 0);
+    EXPECT_TRUE(one_message(context));
+    context.clear();
+
     buffer.set_device_dirty(false);
     other.fill(0);
     EXPECT_NE(kernel(context.jit(), buffer, 1, other), 0);
