@@ -1,6 +1,10 @@
 // Compiles the pipelines of the AOT tests and their runtime, as a project's generator does at build time.
 //
-//   gpu_aot_generate FOLDER
+//   gpu_aot_generate FOLDER [FEATURE]
+//
+// FEATURE is one more feature of the pipelines' target: with `asan` or `tsan` their host code is instrumented, for
+// test/native. host_runtime.a is Halide's own runtime without any device API; a natively compiled Vulkan runtime is put
+// beside it there.
 //
 // Runs with libHalideVulkan.so in front of libHalide, so that the runtime archive holds our runtime; the programs that
 // link it need nothing in front of anything. The pipelines carry no runtime of their own, and take a user context, by
@@ -14,7 +18,11 @@ using namespace Halide;
 
 namespace {
 
-Target pipeline_target() { return Target("host-vulkan-vk_v13-vk_int8-vk_int16-vk_int64-no_runtime-user_context"); }
+std::string one_more_feature;
+
+Target pipeline_target() {
+    return Target("host-vulkan-vk_v13-vk_int8-vk_int16-vk_int64-no_runtime-user_context" + one_more_feature);
+}
 
 // out(x) = input(x) * 2 + salt, through a device-only intermediate.
 void double_and_add(const std::string &folder) {
@@ -45,14 +53,16 @@ void blur(const std::string &folder) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 2) {
-        std::fprintf(stderr, "usage: gpu_aot_generate FOLDER\n");
+    if (argc != 2 && argc != 3) {
+        std::fprintf(stderr, "usage: gpu_aot_generate FOLDER [FEATURE]\n");
         return 2;
     }
+    if (argc == 3) one_more_feature = std::string("-") + argv[2];
     try {
         double_and_add(argv[1]);
         blur(argv[1]);
         compile_standalone_runtime(std::string(argv[1]) + "/runtime.a", pipeline_target());
+        compile_standalone_runtime(std::string(argv[1]) + "/host_runtime.a", Target("host"));
     } catch (const Error &error) {
         std::fprintf(stderr, "gpu_aot_generate: %s\n", error.what());
         return 1;
