@@ -26,6 +26,8 @@ find_package(Vulkan REQUIRED)
 set(HV_TEST_DIRECTORY "${PROJECT_BINARY_DIR}/test")
 set(HV_LAUNCHER "${PROJECT_SOURCE_DIR}/test/run-with-runtime")
 set(HV_LAYER_DIRECTORY "${PROJECT_BINARY_DIR}/layer")
+# Kernels assembled by hand (test/correctness).
+set(HV_SPIRV_DIRECTORY "${PROJECT_BINARY_DIR}/spirv")
 set(HV_MOCK_FILE "${PROJECT_BINARY_DIR}/mock/libvulkan_mock.so")
 set(HV_LAYER_PATH "${HV_LAYER_DIRECTORY}:/usr/share/vulkan/explicit_layer.d")
 

@@ -37,7 +37,7 @@ struct Dispatch {
         memcpy(dispatch.local_size, p.local_size, sizeof(p.local_size));
         dispatch.bindings = bindings.data();
         dispatch.binding_count = (uint32_t)bindings.size();
-        dispatch.push = push;
+        dispatch.push = p.pushes ? push : nullptr;
         function(&dispatch);
     }
 };

@@ -134,9 +134,7 @@ bool take_failure(Call call, VkResult *result, Device *device) {
         const std::vector<VkResult> &errors = kCalls[call].errors;
         *result = errors[(size_t)by_number.choice % errors.size()];
         fails = true;
-        if (by_number.for_good && *result == VK_ERROR_DEVICE_LOST) {
-            if (device) lose(*device);
-        } else if (by_number.for_good) {
+        if (by_number.for_good && *result != VK_ERROR_DEVICE_LOST) {
             countdowns[call] = -1;
             asked[call] = *result;
         }
@@ -152,6 +150,7 @@ bool take_failure(Call call, VkResult *result, Device *device) {
         fails = true;
     }
     if (!fails) return false;
+    if (*result == VK_ERROR_DEVICE_LOST && device && !device->lost) lose(*device);
     if (failed_calls++ == 0) {
         first_failed = call;
         first_result = *result;

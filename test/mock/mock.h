@@ -38,7 +38,7 @@ struct MockDispatch {
     uint32_t groups[3], local_size[3];
     const struct MockBinding *bindings;
     uint32_t binding_count;
-    const uint8_t *push;  // 128 bytes
+    const uint8_t *push;  // 128 bytes; null where the shader has none
 };
 typedef void (*MockKernel)(const struct MockDispatch *);
 
@@ -66,8 +66,9 @@ enum MockCompletion {
        none. Returns 0 for a name that is unknown or returns no VkResult. */                                           \
     X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
     /* The same for the nth call that can fail, whatever its name, with the choice-th of the errors that the           \
-       specification allows it. for_good: all later calls of that name fail too; if the error is VK_ERROR_DEVICE_LOST, \
-       the device stays lost. nth 0: none. */                                                                          \
+       specification allows it. for_good: all later calls of that name fail too. nth 0: none. Either way a device      \
+       whose call returned VK_ERROR_DEVICE_LOST is lost from then on: its work ends undone, and each call that may say \
+       so does. */                                                                                                     \
     X(void, fail_nth, (int nth, int choice, int for_good), (nth, choice, for_good))                                    \
     /* From the nth following submit on (1 = the next), the device is lost. in_flight: that submit still succeeds, and \
        its fence tells. */                                                                                             \

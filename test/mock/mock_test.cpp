@@ -370,7 +370,8 @@ TEST_F(Mock, PortabilityIsAskedFor) {
 }
 
 TEST_F(Mock, EveryProfileMakesADevice) {
-    for (const char *name : {"plain", "vulkan10", "mobile", "adreno", "v3d", "window", "unified", "h200", "null"}) {
+    for (const char *name :
+         {"plain", "vulkan10", "mobile", "adreno", "v3d", "window", "small", "unified", "h200", "null"}) {
         start(name);
         MockApp app;
         EXPECT_NE(app.device, nullptr) << name;

@@ -13,9 +13,10 @@ namespace {
 
 constexpr uint32_t kMagic = 0x07230203u;
 constexpr uint32_t kOpEntryPoint = 15, kOpExecutionMode = 16, kModeLocalSize = 17;
+constexpr uint32_t kOpVariable = 59, kPushConstant = 9;
 
-// The literal local size of an entry point.
-void read_local_size(const std::vector<uint32_t> &words, const std::string &entry, uint32_t size[3]) {
+// The literal local size of an entry point, and whether the module reads push constants.
+void read_shader(const std::vector<uint32_t> &words, const std::string &entry, uint32_t size[3], bool *pushes) {
     uint32_t function = 0;
     for (size_t at = 5; at < words.size();) {
         const uint32_t op = words[at] & 0xffff, count = words[at] >> 16;
@@ -23,6 +24,7 @@ void read_local_size(const std::vector<uint32_t> &words, const std::string &entr
         if (op == kOpEntryPoint && count > 3 && entry == (const char *)&words[at + 3]) function = words[at + 2];
         if (op == kOpExecutionMode && count == 6 && words[at + 1] == function && words[at + 2] == kModeLocalSize)
             memcpy(size, &words[at + 3], 12);
+        if (op == kOpVariable && count >= 4 && words[at + 3] == kPushConstant) *pushes = true;
         at += count;
     }
 }
@@ -48,7 +50,7 @@ VkResult do_vkCreateComputePipelines(VkDevice handle, VkPipelineCache cache, uin
         Shader &shader = get(stage.module);
         Pipeline *pipeline = make(device, callbacks, &out[i]);
         pipeline->kernel = stage.pName;
-        read_local_size(shader.words, pipeline->kernel, pipeline->local_size);
+        read_shader(shader.words, pipeline->kernel, pipeline->local_size, &pipeline->pushes);
         const Profile &p = *device.profile;
         for (int d = 0; d < 3; d++) {
             if (pipeline->local_size[d] > p.group_size[d]) wrong("a workgroup is over maxComputeWorkGroupSize");

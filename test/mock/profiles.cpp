@@ -170,6 +170,15 @@ Profile window() {
     return p;
 }
 
+// One that is full after 64 MiB.
+Profile small() {
+    Profile p = plain();
+    p.name = "small";
+    p.device = "Mock GPU with little memory";
+    p.heaps = {{64 * kMiB, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}, {64 * kMiB, 0}};
+    return p;
+}
+
 // A laptop's: one memory, all of it coherent and cached.
 Profile unified() {
     Profile p = plain();
@@ -216,7 +225,7 @@ Profile null() {
 const Profile *find_profile(const std::string &name) {
     // Made at the first question, which the constructor of another file may ask; never destroyed.
     static const std::vector<Profile> &all = *new std::vector<Profile>{
-        plain(), vulkan10(), mobile(), adreno(), v3d(), moltenvk(), window(), unified(), h200(), null()};
+        plain(), vulkan10(), mobile(), adreno(), v3d(), moltenvk(), window(), small(), unified(), h200(), null()};
     for (const Profile &p : all) {
         if (name == p.name) return &p;
     }

@@ -98,6 +98,7 @@ struct Shader : Object {
 struct Pipeline : Object {
     std::string kernel;
     uint32_t local_size[3] = {1, 1, 1};
+    bool pushes = false;
 };
 struct PipelineLayout : Object {
     uint32_t push_bytes = 0;
