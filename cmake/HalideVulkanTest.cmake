@@ -18,7 +18,8 @@
 #
 # Every entry runs in build/test with HV_LIBRARY naming libHalideVulkan.so, and with the counting layer at hand
 # (test/layer/count_layer.h): VK_LAYER_PATH names its folder besides the system's own and HV_COUNT_LAYER its file, so
-# ENVIRONMENT HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count is all that a test needs to switch it on.
+# ENVIRONMENT HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count is all that a test needs to switch it on. HV_MOCK names the mock
+# driver (test/mock/mock.h); ENVIRONMENT HL_VK_LOADER_LIB=${HV_MOCK_FILE} makes the runtime use it.
 
 find_package(GTest REQUIRED)
 find_package(Vulkan REQUIRED)
@@ -26,6 +27,9 @@ find_package(Vulkan REQUIRED)
 set(HV_TEST_DIRECTORY "${PROJECT_BINARY_DIR}/test")
 set(HV_LAUNCHER "${PROJECT_SOURCE_DIR}/test/run-with-runtime")
 set(HV_LAYER_DIRECTORY "${PROJECT_BINARY_DIR}/layer")
+# Kernels assembled by hand (test/correctness).
+set(HV_SPIRV_DIRECTORY "${PROJECT_BINARY_DIR}/spirv")
+set(HV_MOCK_FILE "${PROJECT_BINARY_DIR}/mock/libvulkan_mock.so")
 set(HV_LAYER_PATH "${HV_LAYER_DIRECTORY}:/usr/share/vulkan/explicit_layer.d")
 
 # The precompiled header. A target without a device test in it, so that all of them can reuse it.
@@ -56,6 +60,7 @@ function (hv_register name)
         "HV_LIBRARY=$<TARGET_FILE:HalideVulkan>"
         "HV_COUNT_LAYER=${HV_LAYER_DIRECTORY}/VkLayer_halidevulkan_count.so"
         "VK_LAYER_PATH=${HV_LAYER_PATH}"
+        "HV_MOCK=${HV_MOCK_FILE}"
         ${HV_ENVIRONMENT}
     )
     set_tests_properties(

@@ -359,7 +359,8 @@ inline bool Session::begin(Need need, Device *pinned) {
 }
 
 // Ends everything of the context's device: waits for its calls and its work, orphans its handles, destroys its state.
-// Called with no lock held. The first error is kept, and the release goes on.
+// Called with no lock held. Fails only where the context cannot be had: work that failed, or a device that was lost,
+// has been told to the calls that asked for it, and the release goes on.
 inline void release_device(void *user_context, Failure &failure) {
     Device *d = nullptr;
     {
@@ -368,15 +369,15 @@ inline void release_device(void *user_context, Failure &failure) {
         d = session.device;
         __atomic_store_n(&d->releasing, 1, __ATOMIC_RELEASE);
         add_user(d);
-        session.submit();
+        Failure told;
+        d->submissions.submit(d->gpu, told);
     }
     handles.orphan_all(d);
     stop_flusher(*d);
     finish_cache(*d);
     for (;; halide_thread_yield()) {
-        Failure later;
-        Failure &report = failure.failed() ? later : failure;
-        wait_until(*d, UINT64_MAX, report);
+        Failure waiting, later;
+        wait_until(*d, UINT64_MAX, waiting);
         // A call that is still inside may have recorded more: look again with the locks held.
         Session session(user_context, later);
         if (!session.begin(Need::existing, d)) {
@@ -387,8 +388,8 @@ inline void release_device(void *user_context, Failure &failure) {
             return;
         }
         if (d->submissions.open) session.submit();
-        if (report.failed() && d->submissions.in_flight() > 0)
-            d->gpu.lost = true;  // waiting fails: nothing is to be had from it
+        // A driver that neither waits nor answers when asked has nothing to give any more.
+        if (waiting.failed() && !d->submissions.poll(d->gpu)) d->gpu.lost = true;
         if (!d->gpu.lost && d->submissions.in_flight() > 0) continue;
         if (!unlist_device(d, 2)) continue;  // we, and our session
         d->workers.stop();

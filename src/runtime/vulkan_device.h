@@ -280,7 +280,8 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
             if ((++polls & 7) == 0 || result != VK_NOT_READY)
                 spun_ns = begin_ns ? now_ns(gpu.clock) - begin_ns : (uint64_t)polls * WaitPolicy::kPoll_ns;
         }
-        const bool blocked = result == VK_NOT_READY;
+        // A look that fails, out of memory say, says nothing about the work: the wait asks again.
+        const bool blocked = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST;
         if (blocked) result = s.progress.wait(gpu, target);
 
         d.lock.lock();

@@ -150,6 +150,8 @@ inline const char *result_name(VkResult result) {
         HV_RESULT(VK_ERROR_UNKNOWN)
         HV_RESULT(VK_ERROR_OUT_OF_POOL_MEMORY)
         HV_RESULT(VK_ERROR_FRAGMENTATION)
+        HV_RESULT(VK_ERROR_INVALID_EXTERNAL_HANDLE)
+        HV_RESULT(VK_ERROR_INVALID_OPAQUE_CAPTURE_ADDRESS)
         HV_RESULT(VK_ERROR_INVALID_SHADER_NV)
 #undef HV_RESULT
     default: return "an unlisted VkResult";

@@ -216,15 +216,17 @@ public:
         }
         if (r.alias) return r.alias;
         VkMemoryRequirements needs;
+        const char *call = "vkCreateBuffer";
         VkResult result = create_bare_buffer(gpu, r.size, kRegionUsage, &r.alias, &needs);
         if (result == VK_SUCCESS) {
+            call = "vkBindBufferMemory";
             result =
                 gpu.vk.vkBindBufferMemory(gpu.device, r.alias, blocks[ranges.block(r.range)].buffer.memory, r.offset);
             if (result != VK_SUCCESS) gpu.vk.vkDestroyBuffer(gpu.device, r.alias, gpu.callbacks);
         }
         if (result == VK_SUCCESS) return r.alias;
         r.alias = VK_NULL_HANDLE;
-        gpu_failed(gpu, failure, "vkCreateBuffer", result) << ": an alias of " << r.size << " bytes was asked for";
+        gpu_failed(gpu, failure, call, result) << ": an alias of " << r.size << " bytes was asked for";
         return VK_NULL_HANDLE;
     }
 

@@ -74,21 +74,23 @@ public:
     bool create_pools(Gpu &gpu, Failure &failure);
     void destroy_pools(Gpu &gpu);
 
-    // Asks what is done. No call when nothing is in flight; one with a timeline, else one for each that is done.
-    void poll(Gpu &gpu) {
+    // Asks what is done. No call when nothing is in flight; one with a timeline, else one for each that is done. False
+    // when the driver did not answer: nothing is known then, and nothing is lost unless the device is.
+    bool poll(Gpu &gpu) {
         for (skip_lost(); completed < submitted; skip_lost()) {
             uint64_t newest = completed;
             const VkResult result = progress.passed(gpu, completed + 1, &newest);
-            if (result == VK_NOT_READY) return;
+            if (result == VK_NOT_READY) return true;
             if (result != VK_SUCCESS) {
                 Failure ignored;
                 gpu_failed(gpu, ignored, progress.query_name(), result);
-                return;
+                return false;
             }
             completed = min_of(newest, submitted);
             if (progress.has_timeline()) break;
         }
         skip_lost();
+        return true;
     }
     // Refused submissions right behind what is done are done as well.
     void skip_lost() {
@@ -328,6 +330,13 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
 // An empty batch stays open. On failure the batch is lost and its slot free again; the failure names the call.
 inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     if (!open || batch.commands == 0) return true;
+    if (gpu.lost) {  // by another call, since the batch was begun
+        Failure known;
+        check_not_lost(gpu, known);
+        failure.because(known.code) << known.message;
+        give_up_batch(known);
+        return false;
+    }
     Slot &slot = slot_of(open_epoch());
     if (host_barrier) record_host_barrier(gpu);
     Failure cause_of_loss;
