@@ -1,8 +1,8 @@
 // Nothing stays unsubmitted when the caller goes quiet.
 //
 // The runtime records commands into a batch that stays open while the GPU has enough to do. If the program then makes
-// no further call, the batch must go to the GPU all the same. The counting layer tells: a batch is open while more
-// command buffers were begun than ended. No runtime call is made while the test looks.
+// no further call, the batch must go to the GPU all the same. The counting layer tells: the sync that comes at last must
+// find nothing to submit. No runtime call is made while the test waits.
 //
 // Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count. Stock: passes (it submits every command and waits for it).
 
@@ -33,17 +33,17 @@ TEST(GpuQuietCaller, WhatIsOpenIsSubmitted) {
     ASSERT_OK(kernel(a, b));
     ASSERT_OK(b.device_sync());
 
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < 3; round++) {
         hv_layer_reset();
         for (int i = 0; i < 100; i++) ASSERT_OK(kernel(a, b));
         ASSERT_EQ(hv_layer_count("vkCmdDispatch"), 100u);
-        const auto begin = std::chrono::steady_clock::now();
-        // 20 ms is what it takes; a loaded machine may need longer. What must not happen is that it never comes.
-        while (hv_layer_count("vkBeginCommandBuffer") != hv_layer_count("vkEndCommandBuffer") ||
-               hv_layer_count("vkQueueSubmit") != hv_layer_count("vkEndCommandBuffer")) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "a batch stayed open";
-        }
+        // 20 ms is what it takes; a loaded machine may need longer. So it is given until half a second brings no more.
+        // (The next batch may be begun already, with nothing in it: that alone says nothing.)
+        uint64_t seen;
+        do {
+            seen = hv_layer_count("vkQueueSubmit");
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        } while (hv_layer_count("vkQueueSubmit") != seen);
         const uint64_t submits = hv_layer_count("vkQueueSubmit");
         ASSERT_OK(b.device_sync());
         EXPECT_EQ(hv_layer_count("vkQueueSubmit"), submits) << "the sync still had something to submit";
