@@ -36,6 +36,12 @@ class _Stats(ctypes.Structure):
         ("used_bytes", ctypes.c_uint64),
         ("staging_bytes", ctypes.c_uint64),
         ("device_name", ctypes.c_char * 256),
+        ("pipelines", ctypes.c_uint64),
+        ("pipeline_ns", ctypes.c_uint64),
+        ("cache_read_bytes", ctypes.c_uint64),
+        ("cache_written_bytes", ctypes.c_uint64),
+        ("cache_writes", ctypes.c_uint64),
+        ("cache_note", ctypes.c_char * 256),
     ]
 
 
@@ -57,6 +63,12 @@ class Stats:
     used_bytes: int  #: of it, in buffers
     staging_bytes: int  #: staging memory in flight
     device_name: str
+    pipelines: int  #: made, from the pipeline cache or anew
+    pipeline_ns: int  #: what that took, all together
+    cache_read_bytes: int  #: of the pipeline cache on disk: what this device began with
+    cache_written_bytes: int  #: what it wrote
+    cache_writes: int  #: how often
+    cache_note: str  #: what last went wrong with that cache; empty: nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +126,8 @@ def stats() -> Optional[Stats]:
     if get is None or get(None, ctypes.byref(raw), ctypes.sizeof(raw)) != 0:
         return None
     values = {name: getattr(raw, name) for name, *_ in _Stats._fields_}
-    values["device_name"] = raw.device_name.decode("utf-8", "replace")
-    return Stats(**values)
+    texts = {name: value.decode("utf-8", "replace") for name, value in values.items() if isinstance(value, bytes)}
+    return Stats(**{**values, **texts})
 
 
 def describe() -> Dict[str, Any]:
