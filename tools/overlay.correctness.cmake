@@ -47,8 +47,8 @@ if (Halide_TARGET MATCHES "vulkan")
         add_dependencies(${test} vulkan_count_layer)
         set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "HV_COUNT_LAYER=${HV_LAYER_FILE}")
     endforeach ()
-    # These count or fail Vulkan calls: with the layer, and with submissions that do not depend on time. Mesa's own layer
-    # for choosing devices does not survive a refused call.
+    # These count or fail Vulkan calls: with the layer, and with submissions that do not depend on time. Mesa's own
+    # layer for choosing devices does not survive a refused call.
     foreach (test IN LISTS counted_tests)
         set_property(
             TEST ${test} APPEND

@@ -1,4 +1,4 @@
-"""tools/overlay on a stand-in for a Halide tree: a git repository with just the files that the tool touches or reads."""
+"""tools/overlay on a stand-in for a Halide tree: a git repository with the files that the tool touches or reads."""
 
 import os
 import shutil
