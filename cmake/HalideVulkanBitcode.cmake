@@ -28,8 +28,8 @@ set(HV_BITCODE_FLAGS
     -Wall -Wextra -Wno-missing-field-initializers -Werror -DCOMPILING_HALIDE_RUNTIME
 )
 
-# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened. The Windows ones
-# are made of windows_SOURCE beside it. The target hv_syntax only looks whether all of them would compile.
+# hv_add_bitcode(SOURCE OUT): makes the eight flavours of SOURCE; OUT lists "NAME;FILE" pairs, flattened. The Windows
+# ones are made of windows_SOURCE beside it. The target hv_syntax only looks whether all of them would compile.
 function (hv_add_bitcode source out)
     cmake_path(GET source PARENT_PATH folder)
     cmake_path(GET source FILENAME file)

@@ -8,7 +8,7 @@ if (NOT found)
     file(REMOVE "${ARCHIVE}")
     message(
         FATAL_ERROR
-        "The Vulkan runtime in ${ARCHIVE} would be Halide's own: libHalideVulkan.so was put in front of gengen and had no "
-        "effect. Is gengen linked with a shared libHalide?"
+        "The Vulkan runtime in ${ARCHIVE} would be Halide's own: libHalideVulkan.so was put in front of gengen and had "
+        "no effect. Is gengen linked with a shared libHalide?"
     )
 endif ()

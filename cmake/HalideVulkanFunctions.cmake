@@ -64,8 +64,9 @@ function (add_halide_vulkan_runtime name)
     if (CMAKE_CROSSCOMPILING AND NOT installed)
         message(
             FATAL_ERROR
-            "add_halide_vulkan_runtime: when cross-compiling, gengen runs on this machine and needs a libHalideVulkan.so "
-            "for it: install HalideVulkan with this machine's compiler and use find_package(HalideVulkan)"
+            "add_halide_vulkan_runtime: when cross-compiling, gengen runs on this machine and needs a "
+            "libHalideVulkan.so for it: install HalideVulkan with this machine's compiler and use "
+            "find_package(HalideVulkan)"
         )
     endif ()
 

@@ -1,6 +1,7 @@
 
 # The tests of the Vulkan runtime laid over this tree by halide-vulkan. They choose their target themselves and fail
-# where there is no Vulkan, so they are here when Vulkan is what is tested.
+# where there is no Vulkan, so they are here when Vulkan is what is tested. Those that one run of the program does not do
+# (an environment or a process for each case, kernels assembled beforehand, one exact version of Halide) stay there.
 if (Halide_TARGET MATCHES "vulkan")
     find_package(GTest REQUIRED)
     find_package(VulkanHeaders REQUIRED HINTS "${Halide_SOURCE_DIR}/dependencies/vulkan")
@@ -38,7 +39,14 @@ if (Halide_TARGET MATCHES "vulkan")
     set(vulkan_tests ${TEST_NAMES})
     tests(
         GROUPS correctness multithreaded USE_EXIT_CODE_ONLY
-        SOURCES gpu_allocation.cpp gpu_quiet_caller.cpp gpu_refused_calls.cpp gpu_steady_state.cpp
+        SOURCES
+        gpu_allocation.cpp
+        gpu_busy_uploads.cpp
+        gpu_memory_pressure.cpp
+        gpu_quiet_caller.cpp
+        gpu_refused_calls.cpp
+        gpu_steady_state.cpp
+        gpu_strided_copies.cpp
     )
     set(counted_tests ${TEST_NAMES})
     foreach (test IN LISTS vulkan_tests counted_tests)
@@ -47,8 +55,8 @@ if (Halide_TARGET MATCHES "vulkan")
         add_dependencies(${test} vulkan_count_layer)
         set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "HV_COUNT_LAYER=${HV_LAYER_FILE}")
     endforeach ()
-    # These count or fail Vulkan calls: with the layer, and with submissions that do not depend on time. Mesa's own layer
-    # for choosing devices does not survive a refused call.
+    # These count or fail Vulkan calls: with the layer, and with submissions that do not depend on time. Mesa's own
+    # layer for choosing devices does not survive a refused call.
     foreach (test IN LISTS counted_tests)
         set_property(
             TEST ${test} APPEND
@@ -56,5 +64,7 @@ if (Halide_TARGET MATCHES "vulkan")
             "NODEVICE_SELECT=1"
         )
     endforeach ()
-    set_property(TEST correctness_gpu_steady_state APPEND PROPERTY ENVIRONMENT "HL_VK_FLUSH=count")
+    foreach (test IN ITEMS correctness_gpu_busy_uploads correctness_gpu_steady_state)
+        set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "HL_VK_FLUSH=count")
+    endforeach ()
 endif ()

@@ -7,12 +7,15 @@ from pathlib import Path
 NAMES = ("README.md", "README_vulkan.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 # How a line of a block looks that is meant for a shell: perhaps variables first, then a program one of these names.
-PROGRAMS = r"make|cmake|ctest|gengen|python3?|pip|git|your-halide-program|(?:\.venv/bin|tools|test|build|\.ci)/\S+|[\w-]*clang[\w+-]*"
+PROGRAMS = (
+    r"make|cmake|ctest|gengen|python3?|pip|git|halide-vulkan|your-halide-program|[\w-]*clang[\w+-]*|"
+    r"(?:\.venv/bin|tools|test|build|\.ci)/\S+"
+)
 SHELL = re.compile(rf"(?:\w+=\S*\s+)*(?:{PROGRAMS})(?:\s|$)")
 
 
 def blocks(text):
-    """(language, lines) of each fenced or indented block; an indented one has the language its first line looks like."""
+    """(language, lines) of each fenced or indented block; an indented one has the language it looks like."""
     found, fence, block = [], None, []
     for line in [*text.splitlines(), "end"]:
         if fence is not None and not line.startswith("```"):
