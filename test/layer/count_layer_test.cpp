@@ -121,6 +121,32 @@ TEST_F(CountLayer, KeepsALedger) {
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
 }
 
+TEST_F(CountLayer, TellsBarriersToTheHost) {
+    make_device();
+    VkCommandPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+    VkCommandPool pool;
+    ASSERT_EQ(vkCreateCommandPool(device, &pool_info, nullptr, &pool), VK_SUCCESS);
+    VkCommandBufferAllocateInfo info = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
+    info.commandPool = pool;
+    info.commandBufferCount = 1;
+    VkCommandBuffer commands;
+    ASSERT_EQ(vkAllocateCommandBuffers(device, &info, &commands), VK_SUCCESS);
+    VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    ASSERT_EQ(vkBeginCommandBuffer(commands, &begin), VK_SUCCESS);
+    VkMemoryBarrier memory = {VK_STRUCTURE_TYPE_MEMORY_BARRIER};
+    const auto barrier = [&](VkPipelineStageFlags to) {
+        vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
+    };
+    barrier(VK_PIPELINE_STAGE_TRANSFER_BIT);
+    barrier(VK_PIPELINE_STAGE_HOST_BIT);
+    barrier(VK_PIPELINE_STAGE_HOST_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
+    EXPECT_EQ(hv_layer_count("vkCmdPipelineBarrier"), 3u);
+    EXPECT_EQ(hv_layer_host_barriers(), 1u);
+    hv_layer_reset();
+    EXPECT_EQ(hv_layer_host_barriers(), 0u);
+    vkDestroyCommandPool(device, pool, nullptr);
+}
+
 TEST_F(CountLayer, CountsBytesAndLimitsThem) {
     make_device();
     VkDeviceMemory a, b;

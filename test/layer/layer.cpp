@@ -177,6 +177,11 @@ HV_CHANGES_2()
 HV_CHANGES_2(KHR)
 #undef HV_CHANGES_2
 
+void after(Tag<kvkCmdPipelineBarrier>, bool, Next &, VkCommandBuffer, VkPipelineStageFlags, VkPipelineStageFlags to,
+           VkDependencyFlags, uint32_t, const VkMemoryBarrier *, uint32_t, const VkBufferMemoryBarrier *, uint32_t,
+           const VkImageMemoryBarrier *) {
+    recorded_barrier(to);
+}
 void after(Tag<kvkInvalidateMappedMemoryRanges>, bool ok, Next &, VkDevice, uint32_t count,
            const VkMappedMemoryRange *ranges) {
     if (ok) copy_ranges(count, ranges, false);

@@ -40,7 +40,7 @@ struct Failure {
 
 std::atomic<uint64_t> counts[kCallCount];
 Failure failures[kCallCount];
-std::atomic<uint64_t> failed_calls, wrong, instance_count;
+std::atomic<uint64_t> failed_calls, wrong, instance_count, barriers_to_host;
 
 constexpr int kMaxNext = 128;  // instances and devices alive at once
 Next nexts[kMaxNext];
@@ -220,6 +220,7 @@ uint64_t heap_used(uint32_t heap) {
 }
 
 void entered_instance() { instance_count++; }
+void recorded_barrier(VkPipelineStageFlags to) { barriers_to_host += to == VK_PIPELINE_STAGE_HOST_BIT; }
 
 }  // namespace hv_layer
 
@@ -240,6 +241,7 @@ uint64_t hv_layer_count_prefix(const char *prefix) {
 
 void hv_layer_reset() {
     for (auto &count : counts) count = 0;
+    barriers_to_host = 0;
     std::lock_guard<std::mutex> lock(ledger_mutex);
     peak_allocated = allocated;
 }
@@ -320,6 +322,7 @@ uint64_t hv_layer_peak_allocated_bytes() {
 
 uint64_t hv_layer_wrong_destroys() { return wrong; }
 
+uint64_t hv_layer_host_barriers() { return barriers_to_host; }
 uint64_t hv_layer_instances() { return instance_count; }
 
 void hv_layer_print(FILE *to) {

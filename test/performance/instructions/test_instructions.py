@@ -35,7 +35,7 @@ def counted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("callgrind")
     command = [os.environ["HV_VALGRIND"], "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
     command += ["--separate-threads=yes", f"--callgrind-out-file={folder}/dump", os.environ["HV_PROGRAM"]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout + done.stderr
     times = {name: int(count) for name, count in re.findall(r"^(\w+) (\d+)$", done.stdout, re.MULTILINE)}
     result = {}
