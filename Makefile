@@ -4,7 +4,7 @@
 PRESET ?= release
 JOBS ?= $(shell nproc)
 
-.PHONY: all setup build demo test nightly bench format clean
+.PHONY: all setup build demo test nightly coverage bench format clean
 
 all: build
 
@@ -24,6 +24,11 @@ test: build
 # The long runs: hours. Not a part of `make test`.
 nightly: build
 	@ctest --preset $(PRESET) -C nightly -L nightly --parallel $(JOBS)
+
+# Which lines of src/runtime the tests run; build/coverage.txt has them one by one.
+coverage: build
+	@cmake --build --preset $(PRESET) --parallel $(JOBS) --target hv_coverage
+	@tools/coverage $(PRESET) $(JOBS)
 
 bench: build
 	@.venv/bin/python -B tools/bench.py

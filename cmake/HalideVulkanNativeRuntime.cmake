@@ -6,15 +6,15 @@
 # meet in one link, without libHalide. The compiler is clang-19, whatever compiles the rest: a sanitizer's run-time
 # library must be that of the compiler, and src/runtime needs clang anyway.
 #
-#   hv_add_native_runtime(NAME [FLAGS F...] [SOURCES S...])
+#   hv_add_native_runtime(NAME [FLAGS F...] [SOURCES S...] [EXCLUDE_FROM_ALL])
 #       static library NAME: src/runtime/vulkan.cpp compiled with FLAGS, and SOURCES likewise. It brings host_runtime.a
 #       along. Any compiler can link it, as long as FLAGS need no run-time library of clang's.
 #
-#   hv_add_native_program(NAME RUNTIME SOURCE [FLAGS F...] [LIBRARIES FILE...] [DEPENDS D...])
+#   hv_add_native_program(NAME RUNTIME SOURCE [FLAGS F...] [LIBRARIES FILE...] [EXCLUDE_FROM_ALL])
 #       GoogleTest program NAME of one source file, compiled and linked by clang-19 with the flags of RUNTIME.
 #       The file is build/native/NAME. LIBRARIES are files, pipelines for example.
 #
-#   hv_add_native_run(TEST NAME [ARGUMENTS A...] [ENVIRONMENT E...] [TIMEOUT S] [NIGHTLY])
+#   hv_add_native_run(TEST NAME [ARGUMENTS A...] [ENVIRONMENT E...] [TIMEOUT S] [CONFIGURATION nightly|coverage])
 #       CTest entry that runs program NAME; the first report of a sanitizer ends it and fails the test.
 #
 #   hv_add_native_stand_in(NAME [FLAGS F...] [EXCLUDE_FROM_ALL])
@@ -29,6 +29,8 @@
 #       the pipelines of the ahead-of-time tests with one more target feature; OUT is their folder.
 
 set(HV_NATIVE_DIRECTORY "${PROJECT_BINARY_DIR}/native")
+# Where programs with coverage put their counters: four files for each program, added up by whoever ends.
+set(HV_PROFILE_FILES "${HV_NATIVE_DIRECTORY}/profiles/%4m.profraw")
 file(MAKE_DIRECTORY "${HV_NATIVE_DIRECTORY}")
 
 # As for the bitcode, but with what a debugger and a sanitizer need. Assembled here by clang, archived by CMake.
@@ -53,7 +55,7 @@ function (hv_native_object source output)
 endfunction ()
 
 function (hv_add_native_runtime name)
-    cmake_parse_arguments(HV "" "" "FLAGS;SOURCES" ${ARGN})
+    cmake_parse_arguments(HV "EXCLUDE_FROM_ALL" "" "FLAGS;SOURCES" ${ARGN})
     set(objects "${HV_NATIVE_DIRECTORY}/${name}.vulkan.o")
     hv_native_object(
         "${PROJECT_SOURCE_DIR}/src/runtime/vulkan.cpp" "${objects}"
@@ -72,7 +74,9 @@ function (hv_add_native_runtime name)
     endforeach ()
     set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
     add_library(${name} STATIC ${objects})
-    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX HV_NATIVE_FLAGS "${HV_FLAGS}")
+    set_target_properties(
+        ${name} PROPERTIES LINKER_LANGUAGE CXX HV_NATIVE_FLAGS "${HV_FLAGS}" EXCLUDE_FROM_ALL ${HV_EXCLUDE_FROM_ALL}
+    )
     target_link_libraries(
         ${name} INTERFACE "${PROJECT_BINARY_DIR}/aot/host_runtime.a" Threads::Threads ${CMAKE_DL_LIBS}
     )
@@ -80,13 +84,15 @@ function (hv_add_native_runtime name)
 endfunction ()
 
 function (hv_add_native_program name runtime source)
-    cmake_parse_arguments(HV "" "" "FLAGS;LIBRARIES;DEPENDS" ${ARGN})
+    cmake_parse_arguments(HV "EXCLUDE_FROM_ALL" "" "FLAGS;LIBRARIES" ${ARGN})
     cmake_path(ABSOLUTE_PATH source)
     set(output "${HV_NATIVE_DIRECTORY}/${name}")
     get_target_property(flags ${runtime} HV_NATIVE_FLAGS)
     if (NOT flags)
         set(flags "")
     endif ()
+    set(files ${HV_LIBRARIES})
+    list(FILTER files EXCLUDE REGEX "^-l")
     add_custom_command(
         OUTPUT "${output}"
         COMMAND
@@ -98,24 +104,29 @@ function (hv_add_native_program name runtime source)
             -Wl,--start-group $<TARGET_FILE:${runtime}> ${HV_LIBRARIES} -Wl,--end-group
             "${PROJECT_BINARY_DIR}/aot/host_runtime.a"
             $<TARGET_FILE:GTest::gtest> $<TARGET_FILE:GTest::gtest_main> -lpthread -ldl
-        DEPENDS "${source}" ${runtime} $<TARGET_FILE:${runtime}> ${HV_LIBRARIES} ${HV_DEPENDS}
+        DEPENDS "${source}" ${runtime} $<TARGET_FILE:${runtime}> ${files}
         DEPFILE "${output}.d"
         COMMENT "Native ${name}"
         VERBATIM
     )
-    add_custom_target(${name} ALL DEPENDS "${output}")
+    set(all ALL)
+    if (HV_EXCLUDE_FROM_ALL)
+        set(all "")
+    endif ()
+    add_custom_target(${name} ${all} DEPENDS "${output}")
     add_dependencies(${name} hv_aot hv_count_layer)
 endfunction ()
 
 find_program(HV_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer REQUIRED DOC "Names in sanitizers' reports")
 function (hv_add_native_run test name)
-    cmake_parse_arguments(HV "NIGHTLY" "TIMEOUT" "ARGUMENTS;ENVIRONMENT" ${ARGN})
+    cmake_parse_arguments(HV "" "TIMEOUT;CONFIGURATION" "ARGUMENTS;ENVIRONMENT" ${ARGN})
     set(common "external_symbolizer_path=${HV_SYMBOLIZER}")
     list(
         APPEND HV_ENVIRONMENT
         "ASAN_OPTIONS=${common}"
         "UBSAN_OPTIONS=${common}:print_stacktrace=1"
         "TSAN_OPTIONS=${common}:halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/test/native/drivers.supp"
+        "LLVM_PROFILE_FILE=${HV_PROFILE_FILES}"
     )
     hv_register(${test} "${HV_NATIVE_DIRECTORY}/${name}" ${HV_ARGUMENTS})
     set_property(TEST ${test} APPEND PROPERTY LABELS vulkan native)
@@ -227,7 +238,7 @@ function (hv_add_native_copies test program)
         unset(HV_CONFIGURATION)
         if (kind STREQUAL "coverage")
             set(HV_CONFIGURATION coverage)
-            list(APPEND HV_ENVIRONMENT "LLVM_PROFILE_FILE=${HV_NATIVE_DIRECTORY}/profiles/%4m.profraw")
+            list(APPEND HV_ENVIRONMENT "LLVM_PROFILE_FILE=${HV_PROFILE_FILES}")
         else ()
             if (NOT test IN_LIST HV_ASAN_IN_TEST)
                 set(HV_CONFIGURATION nightly)
