@@ -70,6 +70,7 @@ private:
 
     bool check_bounds(const DeviceView &v, const char *what);
     bool check_not_lost_contents(const Region &region);
+    bool upload_staged(const CopyPlan &plan, const uint8_t *host, const DeviceView &to);
     bool upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region);
     bool download_directly(const CopyPlan &plan, uint32_t region, uint8_t *host, bool *done);
     Reserved reserve(size_t bytes, StagingPiece &piece, bool may_wait);
@@ -155,7 +156,7 @@ inline void Copier::give_back(const Pending &p, bool gpu_is_done) {
     d.lock.unlock();
 }
 
-// An upload of everything makes good what an earlier loss left undone.
+// A copy of everything, made by one submission or by the CPU, makes good what an earlier loss left undone.
 inline void Copier::note_written(const CopyPlan &plan, Region &region) {
     if (plan.bytes() >= region.wanted) d.memory.repaired(region);
 }
@@ -237,9 +238,18 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     if (plan.bytes() == 0) return true;
     d.lock.lock();
     const bool inside = check_bounds(to, "an upload to");
+    Region &region = d.memory.region(to.region);
+    const bool was_lost = inside && plan.bytes() >= region.wanted && d.memory.forget_loss(region, d.submissions);
     d.lock.unlock();
     if (!inside) return false;
-    if (upload_directly(plan, host, to.region)) return true;
+    if (upload_directly(plan, host, to.region) || upload_staged(plan, host, to)) return true;
+    d.lock.lock();
+    if (was_lost) d.memory.region(to.region).lost = true;
+    d.lock.unlock();
+    return false;
+}
+
+inline bool Copier::upload_staged(const CopyPlan &plan, const uint8_t *host, const DeviceView &to) {
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
     const Helpers helpers(d.workers);
     for (size_t begin = 0; begin < plan.bytes();) {
@@ -254,9 +264,6 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
         if (!record_upload(unpack, begin, bytes, piece, to)) return false;
         begin += bytes;
     }
-    d.lock.lock();
-    note_written(plan, d.memory.region(to.region));
-    d.lock.unlock();
     return true;
 }
 
@@ -380,6 +387,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(between, d.submissions, true);
         d.memory.touch(destination, d.submissions, true);
+        note_written(plan, destination);
         d.memory.drop_reference(d.deferred, between_id);
         return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
     }
@@ -412,6 +420,7 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
+        note_written(plan, destination);
         return session.recorded(0) && (number_of_runs(plan.direct) < kManyRuns || session.submit());
     }
 }
