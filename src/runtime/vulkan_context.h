@@ -345,6 +345,7 @@ inline bool Session::begin(Need need, Device *pinned) {
         uint64_t wait_for = 0;
         if (device->submissions.can_open(device->gpu, &wait_for)) {
             __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
+            device->memory.note_losses(device->submissions);
             if (device->submissions.open_batch(device->gpu, failure)) return true;
             end();
             return false;

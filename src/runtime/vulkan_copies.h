@@ -67,6 +67,7 @@ private:
     bool check_bounds(const DeviceView &v, const char *what);
     bool check_not_lost_contents(const Region &region);
     static bool overwrites(const CopyPlan &plan, const Region &region);
+    bool upload_staged(const CopyPlan &plan, const uint8_t *host, const DeviceView &to);
     bool upload_directly(const CopyPlan &plan, const uint8_t *host, uint32_t region);
     bool download_directly(const CopyPlan &plan, uint32_t region, uint8_t *host, bool *done);
     Reserved reserve(size_t bytes, StagingPiece &piece, bool may_wait);
@@ -141,7 +142,7 @@ inline void Copier::give_back(const Pending &p, bool gpu_is_done) {
     d.lock.unlock();
 }
 
-// An upload of everything makes good what an earlier loss left undone.
+// A copy of everything, made by one submission or by the CPU, makes good what an earlier loss left undone.
 inline void Copier::note_written(const CopyPlan &plan, Region &region) {
     if (plan.bytes() >= region.wanted) d.memory.repaired(region);
 }
@@ -221,9 +222,18 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     if (plan.bytes() == 0) return true;
     d.lock.lock();
     const bool inside = check_bounds(to, "an upload to");
+    Region &region = d.memory.region(to.region);
+    const bool was_lost = inside && plan.bytes() >= region.wanted && d.memory.forget_loss(region, d.submissions);
     d.lock.unlock();
     if (!inside) return false;
-    if (upload_directly(plan, host, to.region)) return true;
+    if (upload_directly(plan, host, to.region) || upload_staged(plan, host, to)) return true;
+    d.lock.lock();
+    if (was_lost) d.memory.region(to.region).lost = true;
+    d.lock.unlock();
+    return false;
+}
+
+inline bool Copier::upload_staged(const CopyPlan &plan, const uint8_t *host, const DeviceView &to) {
     d.lock.lock();
     Region &region = d.memory.region(to.region);
     // What the open batch does with the old contents needs no barrier before the copy then.
@@ -244,9 +254,6 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
         if (!record_upload(unpack, begin, bytes, piece, to)) return false;
         begin += bytes;
     }
-    d.lock.lock();
-    note_written(plan, d.memory.region(to.region));
-    d.lock.unlock();
     return true;
 }
 
@@ -391,6 +398,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             s.order(d.gpu, accesses, 2);
             d.memory.touch(destination, s, true);
             scattered = record_moves(d, out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
+            if (scattered) note_written(plan, destination);
         }
         if (full ? !session.submit() : !session.recorded(0)) break;
         if (listed + more >= kManyRuns && !session.submit()) break;
@@ -431,6 +439,7 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
+        note_written(plan, destination);
         return session.recorded(0) && (listed < kManyRuns || session.submit());
     }
 }

@@ -78,10 +78,12 @@ struct Devices {
 };
 Devices devices;  // zero-initialised
 
-// With the device locked: a sync that comes now, or later, may see that there is nothing to wait for.
+// With the device locked: a sync that comes now, or later, may see that there is nothing to wait for. Once something
+// was lost, the sync of a buffer must look whether that is its own.
 inline void note_idle(Device &d) {
     const Submissions &s = d.submissions;
-    if ((!s.open || s.batch.commands == 0) && s.completed == s.submitted && !s.has_unreported() && !d.gpu.lost) {
+    if (s.losses() == 0 && (!s.open || s.batch.commands == 0) && s.completed == s.submitted && !s.has_unreported() &&
+        !d.gpu.lost) {
         __atomic_store_n(&d.busy, 0, __ATOMIC_RELEASE);
     }
 }

@@ -439,8 +439,8 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
         scratch.descriptors[uniforms + i] = {region.buffer, offset, a.binding.range};
         scratch.accesses[i] = {region.memory, begin, begin + a.bytes, a.written};
         d.memory.touch(region, d.submissions, a.written);
-        // A kernel that writes without reading makes good what an earlier loss left undone.
-        if (a.written && !kernel->info->buffers[a.place].read) d.memory.repaired(region);
+        // A kernel that writes all of it without reading makes good what an earlier loss left undone.
+        if (a.written && !kernel->info->buffers[a.place].read && a.bytes >= region.wanted) d.memory.repaired(region);
     }
     s.order(d.gpu, scratch.accesses.data(), request.buffers);
 

@@ -112,7 +112,24 @@ public:
     bool is_lost(const Region &r, const Submissions &submissions) const {
         return r.lost || submissions.was_lost(r.last_write);
     }
+    // The open batch writes all of it.
     void repaired(Region &r) { r.lost = false; }
+    // It is about to be written as a whole, by several submissions: what is lost of those counts, and nothing before.
+    // Whether there was a loss to forget.
+    bool forget_loss(Region &r, const Submissions &submissions) {
+        const bool lost = is_lost(r, submissions);
+        r.lost = false;
+        if (submissions.was_lost(r.last_write)) r.last_write = 0;
+        return lost;
+    }
+    // Marks what refused submissions should have written. Called before each batch, so that not many are new.
+    void note_losses(const Submissions &submissions) {
+        if (losses_noted == submissions.losses()) return;
+        losses_noted = submissions.losses();
+        for (Region &r : regions) {
+            if (r.references > 0) r.lost = is_lost(r, submissions);
+        }
+    }
 
     // Where the CPU sees the region's bytes; null when it cannot.
     uint8_t *mapped(const Region &r) const {
@@ -290,6 +307,7 @@ private:
     uint32_t unused_region;
     uint32_t live_blocks;
     uint32_t next_wrapped_memory;
+    uint32_t losses_noted;
 
     uint32_t take_region() {
         if (unused_region != kNoIndex) {

@@ -186,6 +186,8 @@ public:
         return false;
     }
     const char *lost_cause() const { return cause; }
+    // Submissions that were refused, ever.
+    uint32_t losses() const { return lost_count; }
 
     uint64_t host_epoch;   // what epochs up to here wrote, the CPU may touch when they are done
     uint32_t row;          // submissions since a caller last waited
@@ -199,7 +201,7 @@ private:
     bool outside;       // work that is not ours may be on the queue
     bool host_barrier;  // see end_with_host_barrier
     uint64_t scalars_used;
-    // The newest refused submissions. A program that goes on after 32 of them has seen 32 errors.
+    // The newest refused submissions. Memory::note_losses marks the regions before one is overwritten here.
     uint64_t lost_epochs[32];
     uint32_t lost_count;
     bool unreported;

@@ -11,10 +11,15 @@ namespace halide_vulkan {
 namespace {
 
 // Where nothing is left to submit, the queue is not needed, and threads that submit are not waited for. False, with
-// nothing done, where it is.
-inline bool sync_submitted(Device &d, Failure &failure) {
+// nothing done, where it is. A buffer whose contents were lost has nothing that could be waited for.
+inline bool sync_submitted(Device &d, uint32_t region, Failure &failure) {
     Submissions &s = d.submissions;
     d.lock.lock();
+    if (!d.gpu.lost && d.memory.is_lost(d.memory.region(region), s)) {
+        failure.because(kGpuDeviceError) << "Vulkan: the contents of the buffer were lost: " << s.lost_cause();
+        d.lock.unlock();
+        return true;
+    }
     const bool possible = !(s.open && s.batch.commands > 0) && !s.has_unreported() && !d.gpu.lost;
     const uint64_t target = s.submitted;
     const bool wait = s.completed < target;
@@ -28,7 +33,8 @@ inline bool sync_submitted(Device &d, Failure &failure) {
 inline void sync(void *user_context, uint64_t number, Failure &failure) {
     Pinned pinned(number);
     if (number && !pinned.check("device_sync", failure)) return;
-    if (pinned.device && (is_idle(*pinned.device) || sync_submitted(*pinned.device, failure))) return;
+    if (pinned.device && (is_idle(*pinned.device) || sync_submitted(*pinned.device, pinned.handle.region, failure)))
+        return;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return;
     Device &d = *session.device;

@@ -7,7 +7,7 @@
 #ifndef HALIDE_VULKAN_FAULT_SCENARIOS_H
 #define HALIDE_VULKAN_FAULT_SCENARIOS_H
 
-#include "fault_run.h"
+#include "fault_trial.h"
 
 #include <memory>
 #include <thread>
@@ -28,8 +28,8 @@ struct Scenario {
     std::vector<std::pair<std::string, std::string>> options;
     int completion = MOCK_AFTER_POLLS;
     uint32_t polls = 2;
-    std::function<void(Run &)> prepare;
-    std::function<void(Run &)> body;
+    std::function<void(Trial &)> prepare;
+    std::function<void(Trial &)> body;
 };
 
 inline void PrintTo(const Scenario &s, std::ostream *to) { *to << s.name; }
@@ -55,20 +55,21 @@ inline void fill(Ints &buffer, int factor) {
     for (int i = 0; i < buffer.width(); i++) p[i] = (buffer.min(0) + i) * factor;
     buffer.set_host_dirty();
 }
-inline bool upload(Run &run, Ints &buffer, int factor) {
+inline bool upload(Trial &run, Ints &buffer, int factor) {
     fill(buffer, factor);
     return run.step("upload", [&] { return buffer.copy_to_device(vulkan()); });
 }
-inline bool allocate(Run &run, Ints &buffer) {
+inline bool allocate(Trial &run, Ints &buffer) {
     return run.step("allocate", [&] { return buffer.device_malloc(vulkan()); });
 }
-inline bool launch(Run &run, Ints &out, Ints &in, int add, int depth = 1) {
+inline bool launch(Trial &run, Ints &out, Ints &in, int add, int depth = 1) {
     return run.step("launch", [&] { return line_kernel()(out, in, in.width(), add, depth); });
 }
-inline bool sync(Run &run) {
+inline bool sync(Trial &run) {
     return run.step("sync", [&] { return halide_device_sync_global(nullptr, vulkan()); });
 }
 inline int copy_on_device(Ints &from, Ints &to) {
+    from.set_host_dirty(false);
     from.set_device_dirty();
     const int code = halide_buffer_copy(nullptr, from, vulkan(), to);
     from.set_device_dirty(false);
@@ -76,17 +77,17 @@ inline int copy_on_device(Ints &from, Ints &to) {
 }
 
 // Upload, launch, download.
-inline void round_trip(Run &run, int n, int add) {
+inline void round_trip(Trial &run, int n, int add) {
     Ints in(n), out(n);
     upload(run, in, 3);
     allocate(run, out);
     launch(run, out, in, add);
     run.expect_contents("download", out, [&](int i) { return i * 3 + add; });
 }
-inline void small_round_trip(Run &run) { round_trip(run, 1000, 5); }
+inline void small_round_trip(Trial &run) { round_trip(run, 1000, 5); }
 
 // Launches that depend on each other, more than one batch holds.
-inline void batch(Run &run) {
+inline void batch(Trial &run) {
     Ints a(300), b(300);
     upload(run, a, 2);
     allocate(run, b);
@@ -96,14 +97,14 @@ inline void batch(Run &run) {
 
 constexpr int kLarge = 2300000;  // 9.2 MB: three pieces of staging
 
-inline void large_copies(Run &run) {
+inline void large_copies(Trial &run) {
     Ints a(kLarge);
     upload(run, a, 7);
     a.fill(0);
     run.expect_contents("download", a, [](int i) { return i * 7; });
 }
 
-inline void device_copies(Run &run) {
+inline void device_copies(Trial &run) {
     // The second by the copy kernel, where the device is a GPU: 256 KiB and more.
     for (int n : {50, 100003}) {
         Ints a(n), b(n);
@@ -115,7 +116,7 @@ inline void device_copies(Run &run) {
 }
 
 // Source and destination are parts of one buffer and overlap.
-inline void overlapping_copy(Run &run) {
+inline void overlapping_copy(Trial &run) {
     Ints base(400);
     if (!upload(run, base, 1)) return;
     {
@@ -126,7 +127,7 @@ inline void overlapping_copy(Run &run) {
     run.expect_contents("download", base, [](int i) { return i < 100 ? i : i - 100; });
 }
 
-inline void strided_copies(Run &run) {
+inline void strided_copies(Trial &run) {
     // Every third element of a row, every second row: gaps that must stay.
     Halide::Runtime::Buffer<int32_t, 2> whole(30, 20);
     whole.fill(-1);
@@ -151,7 +152,7 @@ inline void strided_copies(Run &run) {
     view.set_device_dirty(false);
 }
 
-inline void crops(Run &run) {
+inline void crops(Trial &run) {
     Ints in(200), out(200);
     upload(run, in, 3);
     if (!upload(run, out, -1)) return;
@@ -174,7 +175,7 @@ inline void crops(Run &run) {
 }
 
 // A kernel of vectors and a crop at no whole vector: the argument is copied to an aligned place and back.
-inline void bounced_crop(Run &run) {
+inline void bounced_crop(Trial &run) {
     Ints in(80), out(200);
     upload(run, in, 3);
     if (!upload(run, out, -1)) return;
@@ -191,7 +192,7 @@ inline void bounced_crop(Run &run) {
     run.expect_contents("download", out, [](int i) { return i >= 33 && i < 113 ? (i - 33) * 3 + 7 : -i; });
 }
 
-inline void free_in_flight(Run &run) {
+inline void free_in_flight(Trial &run) {
     Ints in(500), last(500);
     upload(run, in, 3);
     allocate(run, last);
@@ -207,7 +208,7 @@ inline void free_in_flight(Run &run) {
 }
 
 // More workgroup sizes than a kernel keeps pipelines for, so that old ones die.
-inline void specializations(Run &run) {
+inline void specializations(Trial &run) {
     Ints in(100), out(100);
     upload(run, in, 3);
     allocate(run, out);
@@ -215,7 +216,7 @@ inline void specializations(Run &run) {
     run.expect_contents("download", out, [](int i) { return i * 3 + 10; });
 }
 
-inline void trim(Run &run) {
+inline void trim(Trial &run) {
     {
         Ints a(5000000);  // a block of its own
         allocate(run, a);
@@ -225,7 +226,7 @@ inline void trim(Run &run) {
     run.step("release unused", [&] { return halide_vulkan_release_unused_device_allocations(nullptr); });
 }
 
-inline void release_with_work_in_flight(Run &run) {
+inline void release_with_work_in_flight(Trial &run) {
     {
         Ints in(1000), out(1000);
         upload(run, in, 3);
@@ -239,10 +240,10 @@ inline void release_with_work_in_flight(Run &run) {
     small_round_trip(run);
 }
 
-inline void two_threads(Run &run) {
-    Run other;
+inline void two_threads(Trial &run) {
+    Trial other;
     std::thread thread([&] {
-        Run own;
+        Trial own;
         for (int i = 0; i < 4; i++) round_trip(own, 700, i);
         other.join(own);
     });
@@ -252,7 +253,7 @@ inline void two_threads(Run &run) {
 }
 
 // Frees that give memory back at once.
-inline void without_reuse(Run &run) {
+inline void without_reuse(Trial &run) {
     halide_reuse_device_allocations(nullptr, false);
     small_round_trip(run);
     small_round_trip(run);
@@ -260,7 +261,7 @@ inline void without_reuse(Run &run) {
 }
 
 // A VkBuffer for the application, which begins at the data.
-inline void native_handle(Run &run) {
+inline void native_handle(Trial &run) {
     Ints in(100), out(100);
     upload(run, in, 3);
     allocate(run, out);
@@ -274,7 +275,7 @@ inline void native_handle(Run &run) {
 }
 
 // A device whose memory is full: what is idle goes, what is in use is waited for.
-inline void short_of_memory(Run &run) {
+inline void short_of_memory(Trial &run) {
     for (int i = 0; i < 6; i++) {
         Ints a(5000000);  // 20 MB of 64
         if (!allocate(run, a)) return;
@@ -286,7 +287,7 @@ inline void short_of_memory(Run &run) {
     }
 }
 
-inline void fresh_kernel(Run &run) {
+inline void fresh_kernel(Trial &run) {
     const std::unique_ptr<Kernel> kernel = new_kernel();
     Ints in(100), out(100);
     upload(run, in, 3);
@@ -296,7 +297,7 @@ inline void fresh_kernel(Run &run) {
     run.expect_contents("download", out, [](int i) { return i * 3 + 4; });
 }
 
-inline void syncs(Run &run) {
+inline void syncs(Trial &run) {
     Ints in(100), out(100);
     upload(run, in, 3);
     sync(run);
@@ -309,7 +310,7 @@ inline void syncs(Run &run) {
 }
 
 // A caller that goes quiet: the thread of ours submits.
-inline void quiet_caller(Run &run) {
+inline void quiet_caller(Trial &run) {
     Ints in(100), out(100);
     upload(run, in, 3);
     allocate(run, out);
@@ -324,6 +325,9 @@ inline std::vector<Scenario> scenarios() {
     // Submits depend on counts alone, so that the nth call is the same call in each run.
     const Options counted = {{"HL_VK_FLUSH", "count"}}, no_thread = {{"HL_VK_FLUSH_THREAD", "0"}};
     const Options staged = {{"HL_VK_FLUSH", "count"}, {"HL_VK_DIRECT", "0"}};
+    const Options fences = {{"HL_VK_FLUSH", "count"}, {"HL_VK_SYNC", "fence"}};
+    const Options blocking = {{"HL_VK_FLUSH", "count"}, {"HL_VK_SPIN", "0"}};
+    const Options blocking_fences = {{"HL_VK_FLUSH", "count"}, {"HL_VK_SPIN", "0"}, {"HL_VK_SYNC", "fence"}};
     const auto warm = small_round_trip;
     return {
         {"FirstUse", "plain", no_thread, MOCK_AFTER_POLLS, 2, nullptr, small_round_trip},
@@ -337,7 +341,7 @@ inline std::vector<Scenario> scenarios() {
          nullptr,
          small_round_trip},
         {"Launch", "plain", no_thread, MOCK_AFTER_POLLS, 2, warm, small_round_trip},
-        {"Batch", "plain", counted, MOCK_AFTER_POLLS, 5, warm, batch},
+        {"Batch", "plain", fences, MOCK_AFTER_POLLS, 5, warm, batch},
         {"LargeCopies", "plain", counted, MOCK_AFTER_POLLS, 2, warm, large_copies},
         {"DirectCopies", "unified", counted, MOCK_AFTER_POLLS, 2, warm, small_round_trip},
         {"NonCoherentMemory", "mobile", staged, MOCK_AFTER_POLLS, 2, warm, small_round_trip},
@@ -345,26 +349,31 @@ inline std::vector<Scenario> scenarios() {
         {"DeviceCopies", "plain", counted, MOCK_AFTER_POLLS, 2, warm, device_copies},
         {"OverlappingCopy", "plain", counted, MOCK_AFTER_POLLS, 2, warm, overlapping_copy},
         {"StridedCopies", "plain", counted, MOCK_AFTER_POLLS, 2, warm, strided_copies},
-        {"Crops", "plain", counted, MOCK_AFTER_POLLS, 2, warm, crops},
+        {"Crops", "plain", fences, MOCK_AFTER_POLLS, 2, warm, crops},
         {"BouncedCrop", "plain", counted, MOCK_AFTER_POLLS, 2, warm, bounced_crop},
         {"FreeInFlight", "plain", no_thread, MOCK_AFTER_POLLS, 9, warm, free_in_flight},
-        {"Specializations", "plain", counted, MOCK_AFTER_POLLS, 2, warm, specializations},
+        {"Specializations", "plain", fences, MOCK_AFTER_POLLS, 2, warm, specializations},
         {"Trim", "plain", counted, MOCK_AFTER_POLLS, 2, warm, trim},
         {"ReleaseWithWorkInFlight", "plain", counted, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
         {"TwoThreads", "plain", {}, MOCK_AFTER_POLLS, 2, nullptr, two_threads},
-        {"WithoutReuse", "plain", counted, MOCK_AFTER_POLLS, 3, warm, without_reuse},
+        {"WithoutReuse", "plain", fences, MOCK_AFTER_POLLS, 3, warm, without_reuse},
         {"NativeHandle", "plain", counted, MOCK_AFTER_POLLS, 2, warm, native_handle},
         {"ShortOfMemory", "small", counted, MOCK_AFTER_POLLS, 9, warm, short_of_memory},
         {"FreshKernel", "plain", counted, MOCK_AFTER_POLLS, 2, warm, fresh_kernel},
         {"Syncs", "plain", counted, MOCK_AFTER_POLLS, 2, warm, syncs},
-        {"BlockingWaits", "plain", {{"HL_VK_FLUSH", "count"}, {"HL_VK_SPIN", "0"}}, MOCK_AFTER_POLLS, 9, warm, syncs},
-        {"ReleaseWithoutSpinning",
+        {"BlockingWaits", "plain", blocking, MOCK_AFTER_POLLS, 9, warm, syncs},
+        {"BlockingWaitsForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, syncs},
+        {"ReleaseBlocking", "plain", blocking, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
+        {"ReleaseWithFences", "plain", fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
+        {"ReleaseBlockingForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
+        {"LargeCopiesWithThread", "plain", {}, MOCK_AFTER_POLLS, 2, warm, large_copies},
+        {"PipelineCacheOnDisk",
          "plain",
-         {{"HL_VK_FLUSH", "count"}, {"HL_VK_SPIN", "0"}},
+         {{"HL_VK_FLUSH", "count"}, {"HL_VK_PIPELINE_CACHE", "."}},
          MOCK_AFTER_POLLS,
-         9,
-         warm,
-         release_with_work_in_flight},
+         2,
+         nullptr,
+         fresh_kernel},
         {"Poison",
          "plain",
          {{"HL_VK_FLUSH", "count"}, {"HL_VK_POISON", "205"}},

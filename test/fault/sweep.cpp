@@ -70,7 +70,7 @@ public:
     bool works_without_failures() {
         for (int i = 0; i < 2; i++) {
             const uint64_t before = HostMemory::get().live();
-            Run run;
+            Trial run;
             if (s.prepare) s.prepare(run);
             s.body(run);
             const std::string wrong = run.check({}, 0);
@@ -92,7 +92,7 @@ public:
         const uint64_t before = HostMemory::get().live();
         std::string wrong;
         if (s.prepare) {
-            Run run;
+            Trial run;
             s.prepare(run);
             if (!run.check({}, 0).empty() || !run.all_right()) wrong += "\n  prepare: " + run.said();
         }
@@ -103,7 +103,7 @@ public:
         case What::host_allocation: HostMemory::get().fail(a.nth, a.for_good); break;
         case What::submit: mock_lose(a.nth, a.for_good); break;
         }
-        Run run;
+        Trial run;
         s.body(run);
         const bool driver_failed = mock_failed() > 0, host_failed = HostMemory::get().failed() > 0;
         const std::string call = mock_failed_call();
@@ -123,7 +123,7 @@ public:
         if (lost && run.any_failed()) wrong += is_latched();
         if (lost) release(&wrong);
 
-        Run again;
+        Trial again;
         s.body(again);
         const std::string later = again.check({}, 0);
         if (!later.empty() || !again.all_right()) wrong += "\n  the next run:" + later + "\n    " + again.said();

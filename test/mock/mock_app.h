@@ -15,19 +15,8 @@
 #include <vector>
 
 struct MockApp {
-#define HV_GLOBAL(name) PFN_##name name = nullptr;
-#define HV_INSTANCE(name) PFN_##name name = nullptr;
-#define HV_INSTANCE_OPTIONAL(name) PFN_##name name = nullptr;
-#define HV_DEVICE(name) PFN_##name name = nullptr;
-#define HV_DEVICE_OPTIONAL(name) PFN_##name name = nullptr;
-#include "vulkan_api.def"
-#define HV_GLOBAL(name) PFN_##name name = nullptr;
-#define HV_INSTANCE(name) PFN_##name name = nullptr;
-#define HV_DEVICE(name) PFN_##name name = nullptr;
-#include "mock_api.def"
-#undef HV_GLOBAL
-#undef HV_INSTANCE
-#undef HV_DEVICE
+#define MOCK_CALL(name, version, extension, errors, written) PFN_##name name = nullptr;
+#include "calls.inc"
 
     VkInstance instance = VK_NULL_HANDLE;
     VkPhysicalDevice physical = VK_NULL_HANDLE;
@@ -45,19 +34,9 @@ struct MockApp {
         VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
         info.pApplicationInfo = &application;
         if (vkCreateInstance(&info, nullptr, &instance) != VK_SUCCESS) return;
-#define HV_FIND(name) name = (PFN_##name)vkGetInstanceProcAddr(instance, #name);
-#define HV_INSTANCE(name) HV_FIND(name)
-#define HV_INSTANCE_OPTIONAL(name) HV_FIND(name)
-#define HV_DEVICE(name) HV_FIND(name)
-#define HV_DEVICE_OPTIONAL(name) HV_FIND(name)
-#include "vulkan_api.def"
-#define HV_GLOBAL(name)
-#define HV_INSTANCE(name) HV_FIND(name)
-#define HV_DEVICE(name) HV_FIND(name)
-#include "mock_api.def"
-#undef HV_GLOBAL
-#undef HV_INSTANCE
-#undef HV_DEVICE
+#define MOCK_CALL(name, version, extension, errors, written)                                                           \
+    if (PFN_vkVoidFunction found = vkGetInstanceProcAddr(instance, #name)) name = (PFN_##name)found;
+#include "calls.inc"
         uint32_t count = 1;
         vkEnumeratePhysicalDevices(instance, &count, &physical);
         if (count == 1 && make_device) create_device();

@@ -1,19 +1,19 @@
-// fault_run.h: one run of a scenario while something fails, and what must hold of it.
+// fault_trial.h: one run of a scenario while something fails, and what must hold of it.
 //
 // A scenario is a sequence of steps, each one call of Halide's interface. Of every step is kept what it returned, what
 // halide_error was told meanwhile, and whether the mock driver (or host memory) failed something during it. From that
-// Run::check decides, without knowing the scenario:
+// Trial::check decides, without knowing the scenario:
 //   - before the failure all steps succeed;
 //   - a step that reports an error does so with one message, which names the call that failed, or says that contents or
 //     the device were lost; out of memory and a lost device have their own codes;
 //   - a step that returns success says nothing;
 //   - nothing else, a free for example, says anything.
-// Whether the results of successful steps are right, the scenario checks with Run::expect.
+// Whether the results of successful steps are right, the scenario checks with Trial::expect.
 //
-// Thread rule: each thread of a scenario has a Run of its own; errors arrive on the thread that made the call.
+// Thread rule: each thread of a scenario has a Trial of its own; errors arrive on the thread that made the call.
 
-#ifndef HALIDE_VULKAN_FAULT_RUN_H
-#define HALIDE_VULKAN_FAULT_RUN_H
+#ifndef HALIDE_VULKAN_FAULT_TRIAL_H
+#define HALIDE_VULKAN_FAULT_TRIAL_H
 
 #include "fault_kernels.h"
 #include "fault_memory.h"
@@ -72,9 +72,9 @@ struct Step {
     bool earlier;  // or before, since the run began; a thread of the runtime's may have met it
 };
 
-class Run {
+class Trial {
 public:
-    Run() : at_start(failures()) { messages().clear(); }
+    Trial() : at_start(failures()) { messages().clear(); }
 
     // Makes the call, unless an earlier one failed and this scenario stops there, as a pipeline would. True on success.
     template<typename Call>
@@ -114,7 +114,7 @@ public:
     }
 
     // What another thread did belongs to this run.
-    void join(const Run &other) {
+    void join(const Trial &other) {
         steps.insert(steps.end(), other.steps.begin(), other.steps.end());
         wrong.insert(wrong.end(), other.wrong.begin(), other.wrong.end());
         concurrent = true;
