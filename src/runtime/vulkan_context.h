@@ -298,7 +298,7 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
     Gpu &gpu = device->gpu;
     if (gpu.queue == new_queue) return true;
     Submissions &s = device->submissions;
-    s.abandon_empty_batch();
+    s.abandon_batch();
     const VkResult result = s.drain(gpu);
     if (result != VK_SUCCESS) {
         gpu_failed(gpu, failure, s.progress.wait_name(), result) << " before a change of queue";
@@ -422,7 +422,9 @@ void leave_process(void *) {
         finish_cache(*d);
         c.lock.lock();
         d->lock.lock();
-        d->submissions.submit(d->gpu, ignored);
+        // Nobody can look at what was never submitted. Submitting it here would be a risk for nothing: a layer's
+        // thread-local objects are destroyed before exit handlers run (Khronos' validation of submits crashes so).
+        d->submissions.abandon_batch();
         d->lock.unlock();
         wait_until(*d, UINT64_MAX, ignored);
         // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from

@@ -151,8 +151,8 @@ public:
 
     bool submit(Gpu &gpu, Failure &failure);
 
-    // Forgets an open batch without commands, for a change of queue.
-    void abandon_empty_batch() {
+    // Forgets the open batch: an empty one for a change of queue, any at exit.
+    void abandon_batch() {
         if (!open) return;
         slot_of(open_epoch()).epoch = 0;
         open = false;
