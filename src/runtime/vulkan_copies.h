@@ -160,14 +160,17 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
     Region &region = d.memory.region(region_id);
     const uint64_t most = d.memory.mapped_for_reading(region) ? UINT64_MAX : kDirectUploadBytes;
     uint8_t *mapped = plan.bytes() <= most ? d.memory.mapped(region) : nullptr;
-    if (mapped) region.cpu_writes = true;
-    if (mapped && d.memory.last_use(region) > d.submissions.completed) {
-        d.submissions.poll(d.gpu);
-        const uint64_t completed = d.submissions.completed;
-        if (d.memory.last_use(region) > completed && overwrites(plan, region) && d.memory.replace(region, completed))
-            mapped = d.memory.mapped(region);
+    if (mapped) {
+        const Submissions &s = d.submissions;
+        region.cpu_writes = true;
+        if (d.memory.last_use(region) > s.completed) d.submissions.poll(d.gpu);
+        if (!d.memory.is_free_for_cpu(region, s)) {
+            const bool fresh =
+                overwrites(plan, region) && d.memory.replace(region, s.completed, min_of(s.completed, s.host_epoch));
+            mapped = fresh ? d.memory.mapped(region) : nullptr;
+        }
     }
-    if (d.gpu.lost || !d.memory.is_free_for_cpu(region, d.submissions)) mapped = nullptr;
+    if (d.gpu.lost) mapped = nullptr;
     if (mapped) region.cpu_writers++;
     d.lock.unlock();
     if (!mapped) return false;
@@ -236,9 +239,10 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
 inline bool Copier::upload_staged(const CopyPlan &plan, const uint8_t *host, const DeviceView &to) {
     d.lock.lock();
     Region &region = d.memory.region(to.region);
-    // What the open batch does with the old contents needs no barrier before the copy then.
-    if (d.memory.last_use(region) > d.submissions.submitted && overwrites(plan, region))
-        d.memory.replace(region, d.submissions.completed);
+    // The copy needs no barrier after what the GPU does with the old contents then.
+    const uint64_t completed = d.submissions.completed;
+    if (d.memory.last_use(region) > completed && overwrites(plan, region))
+        d.memory.replace(region, completed, completed);
     d.lock.unlock();
     const Runs pack = source_to_dense(plan), unpack = dense_to_destination(plan);
     const Helpers helpers(d.workers);

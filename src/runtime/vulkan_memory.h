@@ -150,13 +150,14 @@ public:
         return mapped(r);
     }
 
-    // Fresh bytes, idle since `completed`, for a region whose contents nobody needs any more. Crops follow: they name
-    // the same region. False, and nothing changed, where an application knows the old bytes or nothing idle is held.
-    bool replace(Region &r, uint64_t completed) {
+    // Fresh bytes, not used since `idle_since`, for a region whose contents nobody needs any more. Crops follow: they
+    // name the same region. False, and nothing changed, where an application knows the old bytes or nothing idle is
+    // held.
+    bool replace(Region &r, uint64_t completed, uint64_t idle_since) {
         if (r.range == Ranges::kNone || r.alias || r.cpu_writers || r.cpu_readers) return false;
         unpark(completed);
         if (parked_count == kParked || parked_bytes + r.size > kParkedBytes) return false;
-        const uint32_t fresh = ranges.allocate_idle(r.size, completed);
+        const uint32_t fresh = ranges.allocate_idle(r.size, idle_since);
         if (fresh == Ranges::kNone) return false;
         const OwnedBuffer &old_buffer = blocks[ranges.block(r.range)].buffer;
         Block &block = blocks[ranges.block(fresh)];
@@ -164,7 +165,7 @@ public:
             ranges.free(fresh);
             return false;
         }
-        parked[(first_parked + parked_count++) & (kParked - 1)] = r.range;
+        parked[(first_parked + parked_count++) & (kParked - 1)] = {r.range, r.gpu_wrote};
         parked_bytes += r.size;
         block.used = true;
         r.buffer = block.buffer.buffer;
@@ -301,7 +302,11 @@ private:
     // bound of staging is what uploads may keep busy here.
     static constexpr uint32_t kParked = 64;
     static constexpr uint64_t kParkedBytes = 32ull << 20;
-    uint32_t parked[kParked];
+    struct Parked {
+        uint32_t range;
+        uint64_t gpu_wrote;
+    };
+    Parked parked[kParked];
     uint32_t first_parked, parked_count;
     uint64_t parked_bytes;
     uint32_t unused_region;
@@ -323,10 +328,12 @@ private:
     // then.
     void unpark(uint64_t completed) {
         for (; parked_count > 0; parked_count--, first_parked = (first_parked + 1) & (kParked - 1)) {
-            const uint32_t range = parked[first_parked];
-            if (ranges.last_use(range) > completed) return;
-            parked_bytes -= ranges.size(range);
-            ranges.free(range);
+            const Parked &p = parked[first_parked];
+            if (ranges.last_use(p.range) > completed) return;
+            // From now on only writes matter: the CPU may touch these bytes when the host has seen those.
+            if (completed != UINT64_MAX) ranges.settle(p.range, p.gpu_wrote);
+            parked_bytes -= ranges.size(p.range);
+            ranges.free(p.range);
         }
     }
 
@@ -466,22 +473,17 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
         }
     }
     blocks[ranges.block(range)].used = true;
-    regions[id] = {blocks[ranges.block(range)].buffer.buffer,
-                   VK_NULL_HANDLE,
-                   ranges.offset(range),
-                   ranges.size(range),
-                   bytes,
-                   0,
-                   0,
-                   ranges.last_use(range),
-                   false,
-                   false,
-                   0,
-                   0,
-                   ranges.block(range),
-                   range,
-                   1,
-                   kNoIndex};
+    Region fresh = {};
+    fresh.buffer = blocks[ranges.block(range)].buffer.buffer;
+    fresh.offset = ranges.offset(range);
+    fresh.size = ranges.size(range);
+    fresh.wanted = bytes;
+    fresh.gpu_wrote = ranges.last_use(range);
+    fresh.memory = ranges.block(range);
+    fresh.range = range;
+    fresh.references = 1;
+    fresh.next_unused = kNoIndex;
+    regions[id] = fresh;
     trace("Vulkan: Reserved memory for device region", ranges.offset(range));
     return id;
 }

@@ -127,6 +127,8 @@ public:
     uint64_t size(uint32_t id) const { return pool[id].size; }
     uint32_t block(uint32_t id) const { return pool[id].block; }
     uint64_t last_use(uint32_t id) const { return pool[id].last_use; }
+    // Sets an earlier last use, of bytes that nothing uses any more.
+    void settle(uint32_t id, uint64_t epoch) { pool[id].last_use = min_of(pool[id].last_use, epoch); }
     void touch(uint32_t id, uint64_t epoch) { pool[id].last_use = max_of(pool[id].last_use, epoch); }
 
     uint64_t alignment() const { return (uint64_t)1 << shift; }

@@ -19,7 +19,10 @@ using Words = Runtime::Buffer<uint32_t, 1>;
 
 constexpr int kWords = 16384;  // 64 KiB
 
-bool cpu_sees_device_memory() { return !std::getenv("HV_TEST_MEMORY") && !std::getenv("HL_VK_DIRECT"); }
+bool cpu_sees_device_memory() {
+    const char *direct = std::getenv("HL_VK_DIRECT");
+    return !std::getenv("HV_TEST_MEMORY") && !(direct && std::strcmp(direct, "0") == 0);
+}
 
 class GpuBusyUploads : public ::testing::Test {
 protected:
