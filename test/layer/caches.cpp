@@ -42,7 +42,7 @@ size_t entry_bytes() { return limit_or("pipelineCache.model", 0); }
 std::string header_of(Next &next) {
     VkPhysicalDeviceProperties p;
     ((PFN_vkGetPhysicalDeviceProperties)next.call[kvkGetPhysicalDeviceProperties])(next.physical, &p);
-    change(&p);
+    change(next.physical, &p);
     const uint32_t words[4] = {(uint32_t)kHeader, 1, p.vendorID, p.deviceID};
     return std::string((const char *)words, sizeof(words)) + std::string((const char *)p.pipelineCacheUUID, 16);
 }
