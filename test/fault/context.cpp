@@ -140,7 +140,7 @@ TEST_F(FaultContext, AChangeThatFails) {
     int runs = 0;
     for (int nth = 1; failed && nth < 200; nth++) {
         for (const bool for_good : {false, true}) {
-            alarm(60);
+            alarm(300);
             use(2, 0);
             std::string wrong;
             {

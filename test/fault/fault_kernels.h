@@ -9,7 +9,11 @@
 #ifndef HALIDE_VULKAN_FAULT_KERNELS_H
 #define HALIDE_VULKAN_FAULT_KERNELS_H
 
+#ifdef HV_FAULT_ON_LAYER
+#include "layer_as_mock.h"
+#else
 #include "../mock/mock.h"
+#endif
 
 #include "HalideRuntime.h"
 

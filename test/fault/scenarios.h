@@ -385,6 +385,20 @@ inline std::vector<Scenario> scenarios() {
     };
 }
 
+// Those that tell something about a real driver.
+inline std::vector<Scenario> scenarios_for_a_driver() {
+    std::vector<Scenario> some;
+    for (const Scenario &s : scenarios()) {
+        for (const char *name :
+             {"FirstUse", "Launch", "Batch", "LargeCopies", "DeviceCopies", "OverlappingCopy", "Crops", "BouncedCrop",
+              "FreeInFlight", "Specializations", "Trim", "ReleaseWithWorkInFlight", "TwoThreads", "NativeHandle",
+              "FreshKernel", "BlockingWaitsForFences"}) {
+            if (s.name == name) some.push_back(s);
+        }
+    }
+    return some;
+}
+
 }  // namespace fault
 
 #endif

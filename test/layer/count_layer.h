@@ -35,6 +35,22 @@
     /* The nth following call (1 = the next) returns result without reaching the driver; nth < 0: every call; 0: none. \
        Returns 0 where the name is unknown or the function returns no VkResult. */                                     \
     X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
+    /* The same for the nth call that can fail, whatever its name, with the choice-th of the errors that the           \
+       specification allows it; for_good: all later calls of that name too. nth 0: none. A device that was said to be  \
+       lost stays lost, whatever failed it. */                                                                         \
+    X(void, fail_nth, (int nth, int choice, int for_good), (nth, choice, for_good))                                    \
+    /* The nth following submit (1 = the next) loses the device. */                                                    \
+    X(void, lose, (int nth_submit), (nth_submit))                                                                      \
+    /* The first call that was failed since the last hv_layer_clear, its result, how many errors it may return. */     \
+    X(const char *, failed_call, (void), ())                                                                           \
+    X(int, failed_result, (void), ())                                                                                  \
+    X(int, failed_choices, (void), ())                                                                                 \
+    /* Times a call was failed since the process began; -1: it cannot fail, or is unknown. */                          \
+    X(int64_t, ever_failed, (const char *call), (call))                                                                \
+    /* Whether calls are logged from now on; and the i-th that was since the last reset, the first 65536 of them, null \
+       after the last. */                                                                                              \
+    X(void, log, (int on), (on))                                                                                       \
+    X(const char *, logged, (uint64_t i, int *result), (i, result))                                                    \
     /* Calls that were failed in this way since the process began. */                                                  \
     X(uint64_t, failed, (void), ())                                                                                    \
     /* Reports another value for a limit or feature; see reports.cpp for the keys. Returns 0 for an unknown key. */    \

@@ -388,7 +388,7 @@ VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
                                                VkInstance *made) {
     count_call(kvkCreateInstance);
     VkResult result;
-    if (take_failure(kvkCreateInstance, &result)) return result;
+    if (take_failure(kvkCreateInstance, &result, nullptr)) return result;
     auto *link = find_link<VkLayerInstanceCreateInfo>(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
     if (!link) return VK_ERROR_INITIALIZATION_FAILED;
     const PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
@@ -399,6 +399,7 @@ VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
     next.get_instance_proc = get;
     next.get_device_proc = nullptr;
     next.physical = VK_NULL_HANDLE;
+    next.device = VK_NULL_HANDLE;
     for (int i = 0; i < kCallCount; i++) next.call[i] = get(*made, kCallNames[i]);
     created("VkInstance", number(*made), 0);
     entered_instance();
@@ -417,6 +418,8 @@ VkResult around(Tag<kvkCreateDevice>, Next &instance, VkPhysicalDevice physical,
     next.get_instance_proc = instance.get_instance_proc;
     next.get_device_proc = get;
     next.physical = physical;
+    next.device = *made;
+    next.lost = false;
     for (int i = 0; i < kCallCount; i++) next.call[i] = get(*made, kCallNames[i]);
     // Kept beside the device's own, for real_memory_type and for the header of a pipeline cache.
     next.call[kvkGetPhysicalDeviceProperties] = instance.call[kvkGetPhysicalDeviceProperties];
@@ -434,21 +437,27 @@ template<Call C, typename R, typename First, typename... A>
 struct Wrapper<C, R(VKAPI_PTR *)(First, A...)> {
     static VKAPI_ATTR R VKAPI_CALL call(First first, A... a) {
         count_call(C);
+        Next &next = next_of(key_of(first));
         if constexpr (std::is_same<R, VkResult>::value) {
             VkResult forced;
-            if (take_failure(C, &forced)) {
+            if (take_failure(C, &forced, &next)) {
+                if (forced == VK_ERROR_DEVICE_LOST) lose_device(next);
                 if (forced < 0) on_failure(Tag<C>{}, first, a...);
+                log_call(C, forced);
                 return forced;
             }
         }
-        Next &next = next_of(key_of(first));
         if constexpr (std::is_void<R>::value) {
+            log_call(C, VK_SUCCESS);
             around(Tag<C>{}, next, first, a...);
             if constexpr (C != kvkDestroyDevice && C != kvkDestroyInstance) after(Tag<C>{}, true, next, first, a...);
         } else {
             const R result = around(Tag<C>{}, next, first, a...);
             bool ok = true;
-            if constexpr (std::is_same<R, VkResult>::value) ok = result >= 0;
+            if constexpr (std::is_same<R, VkResult>::value) {
+                ok = result >= 0;
+                log_call(C, result);
+            }
             after(Tag<C>{}, ok, next, first, a...);
             return result;
         }

@@ -145,12 +145,17 @@ void remove_next(void *key) {
 
 void count_call(Call call) { counts[call].fetch_add(1, std::memory_order_relaxed); }
 
-bool take_failure(Call call, VkResult *result) {
+bool take_failure(Call call, VkResult *result, Next *next) {
+    if (take_numbered_failure(call, result, next)) {
+        failed_calls++;
+        return true;
+    }
     Failure &failure = failures[call];
     int countdown = failure.countdown.load(std::memory_order_acquire);
     while (countdown > 0 && !failure.countdown.compare_exchange_weak(countdown, countdown - 1)) {}
     if (countdown == 0 || countdown > 1) return false;
     *result = (VkResult)failure.result.load();
+    note_failure(call, *result);
     failed_calls++;
     return true;
 }
@@ -257,6 +262,7 @@ uint64_t hv_layer_count_prefix(const char *prefix) {
 void hv_layer_reset() {
     for (auto &count : counts) count = 0;
     barriers_to_host = 0;
+    reset_log();
     std::lock_guard<std::mutex> lock(ledger_mutex);
     peak_allocated = allocated;
     names.clear();
@@ -290,6 +296,7 @@ int hv_layer_limit(const char *key, uint64_t value) {
 
 void hv_layer_clear() {
     for (Failure &failure : failures) failure.countdown = 0;
+    clear_numbered_failures();
     std::lock_guard<std::mutex> lock(settings_mutex);
     limits.clear();
     memory_types.clear();

@@ -30,6 +30,8 @@ struct Next {
     PFN_vkGetInstanceProcAddr get_instance_proc;
     PFN_vkGetDeviceProcAddr get_device_proc;
     VkPhysicalDevice physical;  // of a device
+    VkDevice device;            // null of an instance
+    std::atomic<bool> lost;     // to the program; see faults.cpp
 };
 
 inline void *key_of(const void *handle) { return *(void *const *)handle; }
@@ -38,7 +40,15 @@ Next &add_next(void *key);
 void remove_next(void *key);
 
 void count_call(Call call);
-bool take_failure(Call call, VkResult *result);
+bool take_failure(Call call, VkResult *result, Next *next);
+
+// faults.cpp: `next` is null where there is none yet.
+bool take_numbered_failure(Call call, VkResult *result, Next *next);
+void note_failure(Call call, VkResult result);
+void lose_device(Next &next);
+void log_call(Call call, VkResult result);
+void reset_log();
+void clear_numbered_failures();
 
 // The value set for key, or otherwise.
 uint64_t limit_or(const char *key, uint64_t otherwise);

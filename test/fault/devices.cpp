@@ -1,0 +1,322 @@
+// The runtime on devices we do not own: each mock profile computes, copies and gives everything back, and behaviour
+// that only shows on a device of some kind is right there: a full window of visible memory, memory that is short, a
+// timeline that is promised and cannot be made, waits on a GPU that is slow or fast, one that runs for hours.
+//
+// Several of these are reports of users of Halide and of other Vulkan programs; each test's comment tells what was
+// seen.
+
+#include "scenarios.h"
+
+#include <chrono>
+#include <ctime>
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+extern "C" int halide_vulkan_compute_capability(void *user_context, int *major, int *minor);
+
+namespace fault {
+namespace {
+
+class MockDevices : public ::testing::Test {
+protected:
+    void SetUp() override {
+        register_kernels();
+        halide_set_error_handler(keep_message);
+    }
+    void TearDown() override {
+        finish();
+        for (const std::string &name : set) unsetenv(name.c_str());
+        mock_completion(MOCK_AT_ONCE, 0);
+    }
+    void start(const char *profile, const std::vector<std::pair<std::string, std::string>> &options = {}) {
+        finish();
+        mock_clear();
+        mock_forgive();
+        mock_completion(MOCK_AT_ONCE, 0);
+        ASSERT_TRUE(mock_profile(profile));
+        for (const std::string &name : set) unsetenv(name.c_str());
+        set.clear();
+        for (const auto &option : options) {
+            setenv(option.first.c_str(), option.second.c_str(), 1);
+            set.push_back(option.first);
+        }
+        messages().clear();
+    }
+    static void finish() {
+        mock_clear();
+        EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+        EXPECT_EQ(mock_live(""), 0);
+        EXPECT_EQ(mock_wrong_uses(), 0u) << mock_wrong_use();
+        mock_forgive();
+    }
+    static void is_right(Trial &trial) {
+        EXPECT_EQ(trial.check({}, 0), "");
+        EXPECT_FALSE(trial.any_failed()) << trial.said();
+    }
+    // Threads that finish what is submitted after a while, as a slow GPU does.
+    static std::thread finish_after(int milliseconds) {
+        return std::thread([milliseconds] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+            mock_completion(MOCK_AT_ONCE, 0);
+        });
+    }
+    static double processor_seconds() {
+        timespec t;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+        return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    }
+    static uint64_t looks() { return mock_count("vkGetFenceStatus") + mock_count("vkGetSemaphoreCounterValue"); }
+    static uint64_t waits() { return mock_count("vkWaitForFences") + mock_count("vkWaitSemaphores"); }
+
+    std::vector<std::string> set;
+};
+
+// A small device was told to have no Vulkan, or failed where extensions were missing: everything from Vulkan 1.0
+// without an extension up must compute, whatever the alignments and kinds of memory are.
+TEST_F(MockDevices, EachComputes) {
+    for (const char *profile :
+         {"plain", "vulkan10", "mobile", "adreno", "v3d", "moltenvk", "window", "unified", "h200"}) {
+        for (const uint32_t polls : {0u, 3u}) {
+            start(profile);
+            mock_completion(polls ? MOCK_AFTER_POLLS : MOCK_AT_ONCE, polls);
+            Trial trial;
+            for (int n : {1, 15, 16, 17, 63, 100, 1000, 4096}) round_trip(trial, n, n);
+            batch(trial);
+            large_copies(trial);
+            device_copies(trial);
+            overlapping_copy(trial);
+            strided_copies(trial);
+            crops(trial);
+            bounced_crop(trial);
+            free_in_flight(trial);
+            is_right(trial);
+            EXPECT_EQ(mock_wrong_uses(), 0u) << profile << ": " << mock_wrong_use();
+        }
+    }
+}
+
+// The version is the device's, not the loader's.
+TEST_F(MockDevices, CapabilityIsThatOfTheDevice) {
+    const struct {
+        const char *profile;
+        int major, minor;
+    } expected[] = {{"vulkan10", 1, 0}, {"mobile", 1, 1}, {"v3d", 1, 2}, {"h200", 1, 3}};
+    for (const auto &e : expected) {
+        start(e.profile);
+        int major = -1, minor = -1;
+        EXPECT_EQ(halide_vulkan_compute_capability(nullptr, &major, &minor), 0);
+        EXPECT_EQ(major, e.major) << e.profile;
+        EXPECT_EQ(minor, e.minor) << e.profile;
+        EXPECT_EQ(mock_live(""), 0) << "asking leaves something behind";
+    }
+}
+
+// Memory that is both the device's and visible may be a window of 256 MiB. Preferring it failed when it was full.
+TEST_F(MockDevices, AFullWindowIsNoFailure) {
+    start("window");
+    Trial trial;
+    {
+        std::vector<Ints> buffers;
+        for (int i = 0; i < 40; i++) {
+            buffers.emplace_back(8 << 20);  // 32 MiB, 1.25 GiB in all
+            allocate(trial, buffers.back());
+            Ints part = buffers.back().cropped(0, 0, 100), in(100);
+            upload(trial, in, 3);
+            trial.step("launch", [&] { return line_kernel()(part, in, 100, i); });
+            part.set_device_dirty(false);
+        }
+        for (int i = 0; i < 40; i++) {
+            Ints part = buffers[i].cropped(0, 0, 100);
+            trial.expect_contents("download", part, [&](int k) { return k * 3 + i; });
+        }
+    }
+    is_right(trial);
+}
+
+// Buffers that are freed while their kernels run come back: in all far more is used than the device has.
+TEST_F(MockDevices, MoreIsFreedThanThereIs) {
+    start("small", {{"HL_VK_FLUSH", "count"}});
+    mock_completion(MOCK_AFTER_POLLS, 1000000);
+    Trial trial;
+    Ints in(100), last(100);
+    upload(trial, in, 3);
+    allocate(trial, last);
+    for (int i = 0; i < 30; i++) {
+        Ints a(4 << 20);  // 16 of 64 MiB
+        if (!allocate(trial, a)) break;
+        Ints part = a.cropped(0, 0, 100);
+        trial.step("launch", [&] { return line_kernel()(part, in, 100, i); });
+        trial.step("device copy", [&] { return copy_on_device(part, last); });
+        part.set_device_dirty(false);
+    }
+    trial.expect_contents("download", last, [](int i) { return i * 3 + 29; });
+    is_right(trial);
+}
+
+// A buffer freed right after its copy was recorded: 10,000 rounds, with memory flat and right results.
+TEST_F(MockDevices, FreedAfterARecordedCopy) {
+    start("plain");
+    mock_completion(MOCK_AFTER_POLLS, 3);
+    Trial trial;
+    Ints b(100);
+    allocate(trial, b);
+    uint64_t bytes = 0;
+    int64_t objects = 0;
+    for (int i = 0; i < 10000; i++) {
+        {
+            Ints a(100);
+            fill(a, 1);
+            a.data()[0] = i;
+            trial.step("upload", [&] { return a.copy_to_device(vulkan()); });
+            trial.step("device copy", [&] { return copy_on_device(a, b); });
+        }
+        if (i % 500 == 0) trial.expect_contents("download", b, [&](int k) { return k ? k : i; });
+        if (i == 100) {
+            bytes = mock_allocated_bytes();
+            objects = mock_live("");
+        }
+    }
+    EXPECT_EQ(mock_allocated_bytes(), bytes);
+    EXPECT_EQ(mock_live(""), objects);
+    is_right(trial);
+}
+
+// 20,000 launches without a sync: command buffers, descriptors and scalars are used over again.
+TEST_F(MockDevices, TwentyThousandLaunches) {
+    start("plain");
+    mock_completion(MOCK_AFTER_POLLS, 5);
+    Trial trial;
+    Ints a(50), b(50);
+    upload(trial, a, 2);
+    allocate(trial, b);
+    for (int i = 0; i < 100; i++) launch(trial, i % 2 ? a : b, i % 2 ? b : a, 1);
+    const uint64_t bytes = mock_allocated_bytes();
+    const int64_t objects = mock_live("");
+    for (int i = 100; i < 20000; i++) launch(trial, i % 2 ? a : b, i % 2 ? b : a, 1);
+    EXPECT_EQ(mock_allocated_bytes(), bytes);
+    EXPECT_EQ(mock_live(""), objects);
+    trial.expect_contents("download", a, [](int i) { return i * 2 + 20000; });
+    is_right(trial);
+}
+
+// Some drivers promise timeline semaphores, and creation returns an odd positive code or an error: fences serve then.
+TEST_F(MockDevices, ATimelineThatCannotBeMade) {
+    for (const VkResult result : {VK_INCOMPLETE, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_OUT_OF_DEVICE_MEMORY}) {
+        start("plain");
+        ASSERT_TRUE(mock_fail("vkCreateSemaphore", -1, result));
+        Trial trial;
+        small_round_trip(trial);
+        EXPECT_GT(mock_live("VkFence"), 0);
+        EXPECT_EQ(mock_live("VkSemaphore"), 0);
+        trial.go_on();
+        EXPECT_FALSE(trial.any_failed()) << trial.said();
+    }
+}
+
+// A launch returns while its work is to be done; a sync, of all or of a buffer, returns when it is.
+TEST_F(MockDevices, SyncWaitsAndALaunchDoesNot) {
+    start("plain");
+    for (const bool of_buffer : {false, true}) {
+        Trial trial;
+        Ints in(100), out(100);
+        upload(trial, in, 3);
+        allocate(trial, out);
+        sync(trial);
+        mock_completion(MOCK_BY_HAND, 0);
+        launch(trial, out, in, 5);  // would hang here if it waited
+        std::atomic<bool> finished{false};
+        std::thread gpu([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            finished = true;
+            mock_completion(MOCK_AT_ONCE, 0);
+        });
+        trial.step("sync",
+                   [&] { return of_buffer ? out.device_sync() : halide_device_sync_global(nullptr, vulkan()); });
+        EXPECT_TRUE(finished) << "the sync came back before the work was done";
+        gpu.join();
+        trial.expect_contents("download", out, [](int i) { return i * 3 + 5; });
+        is_right(trial);
+    }
+}
+
+// A blocked wait wakes tens of microseconds late: work that is soon done is seen by looking, without a blocking wait.
+TEST_F(MockDevices, AShortWaitLooks) {
+    cpu_set_t cores;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+    if (CPU_COUNT(&cores) < 2) GTEST_SKIP() << "with one core it must not: see OneCoreNeverSpins";
+    start("h200");
+    mock_completion(MOCK_AFTER_POLLS, 4);
+    Trial trial;
+    Ints in(100), out(100);
+    upload(trial, in, 3);
+    allocate(trial, out);
+    for (int i = 0; i < 5; i++) {
+        launch(trial, out, in, i);
+        sync(trial);
+    }
+    mock_reset();
+    for (int i = 0; i < 50; i++) {
+        launch(trial, out, in, i);
+        sync(trial);
+    }
+    // A busy machine may take the processor away in the middle of a look.
+    EXPECT_LE(waits(), 5u);
+    EXPECT_GE(looks(), 50u);
+    is_right(trial);
+}
+
+// The opposite complaint is a core at 100 % during long kernels.
+TEST_F(MockDevices, ALongWaitBlocks) {
+    start("h200");
+    Trial trial;
+    Ints in(100), out(100);
+    upload(trial, in, 3);
+    allocate(trial, out);
+    launch(trial, out, in, 1);
+    sync(trial);
+    mock_completion(MOCK_BY_HAND, 0);
+    launch(trial, out, in, 2);
+    mock_reset();
+    std::thread gpu = finish_after(400);
+    const double before = processor_seconds();
+    sync(trial);
+    const double used = processor_seconds() - before;
+    gpu.join();
+    EXPECT_LT(used, 0.04) << "of 0.4 s";
+    EXPECT_GE(waits(), 1u);
+    is_right(trial);
+}
+
+// With one core, whoever spins keeps the GPU's own software from running.
+TEST_F(MockDevices, OneCoreNeverSpins) {
+    cpu_set_t all, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    }
+    start("h200", {{"HL_VK_FLUSH", "count"}});
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    mock_completion(MOCK_AFTER_POLLS, 100);
+    Trial trial;
+    Ints in(100), out(100);
+    upload(trial, in, 3);
+    allocate(trial, out);
+    sync(trial);
+    mock_reset();
+    for (int i = 0; i < 20; i++) {
+        launch(trial, out, in, i);
+        sync(trial);
+    }
+    EXPECT_LE(looks(), 60u) << "at most a look or two for each launch";
+    EXPECT_EQ(waits(), 20u);
+    is_right(trial);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+}  // namespace
+}  // namespace fault
