@@ -81,8 +81,14 @@ def test_a_uuid_is_taken_as_it_is_shown(halide21, two_devices):
     assert len(shown) == 36 and facts["chosen"] == 1
     # Both devices are one driver's, with one UUID: the first is taken, where the default is the second.
     assert ask(halide21, two_devices, HL_VK_DEVICE=shown.upper())[0] == 0
-    text = halide21.command("info", "--all", **two_devices).stdout
-    assert text.count("plan:") == 2 and text.count(shown) == 2
+    # The plan follows the device: as if with a discrete GPU's memory.
+    text = halide21.command("info", "--all", HV_LAYER_MEMORY="discrete", **two_devices).stdout
+    assert text.count("plan:") == 2 and text.count(shown) == 2 and "chosen: 1 (the first GPU" in text
+    gpu = text.split("* 1  Pretended GPU (discrete-gpu)")[1]
+    assert "HL_JIT_TARGET=host-vulkan-vk_v1" in gpu and "buffers: memory types 0 (device-local)" in gpu
+    assert "staging: memory types 2 (host-visible host-coherent host-cached)" in gpu
+    assert "small uploads: through staging" in gpu and "downloads: through staging" in gpu
+    assert "device copies: large dense ones by a kernel" in gpu and "by the copy command: a kernel" not in gpu
 
 
 def test_a_program_may_ask_for_itself(halide21, two_devices):
