@@ -35,9 +35,23 @@
 
 #include "vulkan_gpu.h"
 
+#include "vulkan_lock.h"
+
+#include "vulkan_trace_file.h"
+#include "vulkan_trace_text.h"
+
+#include "vulkan_trace.h"
+
+#include "vulkan_timestamps.h"
+
+#include "vulkan_progress.h"
+#include "vulkan_timeline.h"
+
 #include "vulkan_budget.h"
 #include "vulkan_deferred.h"
 #include "vulkan_submission.h"
+
+#include "vulkan_marks.h"
 
 #include "vulkan_memory.h"
 #include "vulkan_staging.h"
@@ -72,6 +86,8 @@
 #include "vulkan_launch.h"
 #include "vulkan_stats.h"
 #include "vulkan_sync.h"
+
+#include "vulkan_loading.h"
 
 using namespace halide_vulkan;
 
@@ -134,29 +150,6 @@ inline void set_device_side(halide_buffer_t *buf, uint64_t number) {
     buf->device_interface = &halide_vulkan_interface;
 }
 
-int release_unused_for_pool(void *user_context) {
-    return halide_vulkan_release_unused_device_allocations(user_context);
-}
-
-struct halide_device_allocation_pool allocation_pool;
-
-__attribute__((constructor)) void load_module() {
-    enter_registry();
-    allocation_pool.release_unused = release_unused_for_pool;
-    allocation_pool.next = nullptr;
-    halide_register_device_allocation_pool(&allocation_pool);
-}
-
-// Runs when the module is unloaded; at exit the handler has run already, and this finds nothing to do.
-__attribute__((destructor)) void unload_module() {
-    typedef void (*Finalize)(void *);
-    const Finalize finalize = own_context.at_exit_registered ? (Finalize)halide_get_symbol("__cxa_finalize") : nullptr;
-    if (finalize)
-        finalize(&module_mark);
-    else
-        leave_process(nullptr);
-}
-
 }  // namespace
 }  // namespace halide_vulkan
 
@@ -186,6 +179,10 @@ WEAK const char *halide_vulkan_get_build_options(void *) {
 WEAK void halide_vulkan_set_alloc_config(const char *n) { set_text(text_options.alloc_config, n); }
 WEAK const char *halide_vulkan_get_alloc_config(void *) {
     return get_text(text_options.alloc_config, "HL_VK_ALLOC_CONFIG", nullptr);
+}
+WEAK void halide_vulkan_set_trace_file(const char *n) { set_text(text_options.trace_file, n); }
+WEAK const char *halide_vulkan_get_trace_file(void *) {
+    return get_text(text_options.trace_file, "HL_VK_TRACE", nullptr);
 }
 
 WEAK void halide_vulkan_set_allocation_callbacks(const struct VkAllocationCallbacks *callbacks) {
@@ -241,6 +238,7 @@ WEAK bool halide_vulkan_is_initialized(void) {
 }
 
 WEAK int halide_vulkan_device_release(void *user_context) {
+    const TraceSpan span(TraceKind::call, "device_release");
     Failure failure;
     release_device(user_context, failure);
     return failure.code;  // destructors release with no user context, where halide_error would abort
@@ -255,12 +253,14 @@ WEAK int halide_vulkan_compute_capability(void *user_context, int *major, int *m
 }
 
 WEAK int halide_vulkan_device_sync(void *user_context, halide_buffer_t *buf) {
+    const TraceSpan span(TraceKind::call, "device_sync");
     Failure failure;
     sync(user_context, buf ? buf->device : 0, failure);
     return report(user_context, failure);
 }
 
 WEAK int halide_vulkan_release_unused_device_allocations(void *user_context) {
+    const TraceSpan span(TraceKind::call, "release_unused_device_allocations");
     give_back_unused(user_context);
     return kSuccess;
 }
@@ -270,6 +270,8 @@ WEAK int halide_vulkan_get_stats(void *user_context, struct halide_vulkan_stats 
     halide_vulkan_stats all;
     if (!collect_stats(user_context, all, failure)) return kNoDevice;
     memcpy(out, &all, min_of(bytes, sizeof(all)));
+    // What a newer caller's struct has besides.
+    if (bytes > sizeof(all)) memset((char *)out + sizeof(all), 0, bytes - sizeof(all));
     return kSuccess;
 }
 
@@ -296,6 +298,7 @@ WEAK int halide_vulkan_device_malloc(void *user_context, halide_buffer_t *buf) {
         const int code = halide_vulkan_device_free(user_context, buf);
         if (code != kSuccess) return code;
     }
+    const TraceSpan span(TraceKind::call, "device_malloc");
     const uint64_t number = allocate_buffer(user_context, bytes, minimal, failure);
     if (number == 0) return report(user_context, failure);
     set_device_side(buf, number);
@@ -305,6 +308,7 @@ WEAK int halide_vulkan_device_malloc(void *user_context, halide_buffer_t *buf) {
 
 WEAK int halide_vulkan_device_free(void *user_context, halide_buffer_t *buf) {
     if (buf->device == 0) return kSuccess;
+    const TraceSpan span(TraceKind::call, "device_free");
     Failure ignored;
     end_handle(user_context, buf->device, !halide_can_reuse_device_allocations(user_context), ignored);
     clear_device_side(buf);

@@ -66,7 +66,11 @@ inline bool fill_region(Session &session, uint32_t id) {
     Region &region = d.memory.region(id);
     const Access access = {region.memory, region.offset, region.offset + region.size, true};
     d.submissions.order(d.gpu, &access, 1);
-    d.gpu.vk.vkCmdFillBuffer(d.submissions.commands(), region.buffer, region.offset, region.size, byte * 0x01010101u);
+    {
+        const CommandMark mark(d.gpu, d.submissions, TraceKind::gpu_copy, "fill", region.size);
+        d.gpu.vk.vkCmdFillBuffer(d.submissions.commands(), region.buffer, region.offset, region.size,
+                                 byte * 0x01010101u);
+    }
     d.memory.touch(region, d.submissions, true);
     return session.recorded(0);
 }

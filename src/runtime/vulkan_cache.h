@@ -244,6 +244,7 @@ inline VkResult PipelineCache::make_cache(Gpu &gpu, const CacheContent *initial,
     }
     const VkResult result = gpu.vk.vkCreatePipelineCache(gpu.device, &info, gpu.callbacks, cache);
     if (result != VK_SUCCESS) *cache = VK_NULL_HANDLE;
+    if (*cache) name_object(gpu, VK_OBJECT_TYPE_PIPELINE_CACHE, *cache, "pipeline cache");
     return result;
 }
 

@@ -59,6 +59,20 @@ inline void register_exit_handler() {
     if (at_exit && at_exit(leave_process, nullptr, &module_mark) == 0) own_context.at_exit_registered = true;
 }
 
+// Before a device is made. Its handler is registered before the context's, so it runs after it, and the trace has it
+// all.
+inline void start_tracing(void *user_context) {
+    if (!wants_trace(user_context) || tracing()) return;
+    NumberOptions options;
+    Failure told_later;
+    if (!read_number_options(options, told_later)) return;
+    tracer.start(user_context, halide_vulkan_get_trace_file(user_context), (uint64_t)options.trace_megabytes << 20);
+    typedef int (*AtExit)(void (*)(void *), void *, void *);
+    const AtExit at_exit = tracing() ? (AtExit)halide_get_symbol("__cxa_atexit") : nullptr;
+    if (at_exit && at_exit([](void *) { tracer.stop(); }, nullptr, &module_mark) == 0)
+        own_context.at_exit_registered = true;
+}
+
 // With no lock held.
 inline void note_compilation() {
     if (__atomic_exchange_n(&own_context.compiled, 1, __ATOMIC_ACQ_REL) == 0) {
@@ -91,6 +105,7 @@ inline bool create_own_context(void *user_context, Failure &failure) {
         failure.because(kNoDevice) << "Vulkan: the process is exiting, the device is gone";
         return false;
     }
+    start_tracing(user_context);
     c.callbacks = halide_vulkan_get_allocation_callbacks(user_context);
     DeviceOffer offer;
     if (!create_instance(user_context, c.callbacks, c.instance, failure)) return false;
@@ -204,6 +219,7 @@ private:
     VkDevice handle = nullptr;
     VkQueue queue = nullptr;
     VkDebugUtilsMessengerEXT messenger = VK_NULL_HANDLE;
+    uint64_t held_since = 0;  // for the trace; 0: nothing is held, or nobody looks
 
     bool acquire(Need need);
     bool should_submit(uint64_t gap) {
@@ -218,6 +234,11 @@ private:
         return device->flush.should_submit(s.batch, (uint32_t)s.in_flight(), s.row, gap);
     }
     bool use_queue(VkQueue queue, uint32_t family);
+    HALIDE_VULKAN_COLD void tell_held() {
+        const uint64_t now = tracer.now();
+        tracer.push(TraceKind::session, 0, tracer.this_thread(), "holds both locks", held_since, now, nullptr, 0);
+        held_since = 0;
+    }
     void release() {
         if (!acquired) return;
         acquired = false;
@@ -230,6 +251,7 @@ inline void Session::end() {
         // An application's queue is ours only until release_context.
         if (!device->own && device->submissions.open && device->submissions.batch.commands > 0) submit();
         device->lock.unlock();
+        if (__builtin_expect(held_since != 0, 0)) tell_held();
         drop_user(device);
         device = nullptr;
     }
@@ -247,8 +269,10 @@ inline bool Session::acquire(Need need) {
             << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
         return false;
     }
+    const uint64_t asked = tracing() ? tracer.now() : 0;
     const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue,
                                                    &family, &messenger, create);
+    if (asked) tell_lock_wait("context lock", asked);
     acquired = true;
     if (code != kSuccess) {
         // The own context says why; a replaced hook has spoken for itself, if at all.
@@ -271,6 +295,7 @@ inline bool Session::acquire(Need need) {
         halide_mutex_lock(&devices.creating);
         device = find_device(handle);
         if (!device && create) {
+            start_tracing(user_context);
             device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance,
                                   physical, handle, queue, family, {}, failure);
             if (device) {
@@ -281,7 +306,8 @@ inline bool Session::acquire(Need need) {
         halide_mutex_unlock(&devices.creating);
     }
     if (!device) return false;
-    device->lock.lock();
+    lock_traced(device->lock, "device lock");
+    if (tracing()) held_since = tracer.now();
     // Whoever else held the queue may have submitted to it.
     bool outside = !device->own;
     if (device == own_context.state) {
@@ -352,6 +378,7 @@ inline bool Session::begin(Need need, Device *pinned) {
         }
         if (wait_for == 0) {
             end();
+            const TraceSpan span(TraceKind::call, "yield to a waiter");
             halide_thread_yield();
         } else if (!end_and_wait(wait_for + kSlots / 2 - 1, Wait::patiently)) {
             return false;

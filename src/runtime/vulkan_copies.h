@@ -206,7 +206,8 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
         s.order(d.gpu, &access, 1);
         size_t listed = 0;
         bool full = false;
-        if (!record_moves(d, runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed, &full)) {
+        if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed,
+                          &full)) {
             if (session.submit()) continue;
             break;
         }
@@ -223,6 +224,8 @@ inline bool Copier::upload(const uint8_t *host, const StridedView &from, const D
     CopyPlan plan;
     if (!plan_copy(from, to.view, Side::destination, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
+    TraceSpan span(TraceKind::copy, "upload");
+    span.set(0, plan.bytes());
     d.lock.lock();
     const bool inside = check_bounds(to, "an upload to");
     Region &region = d.memory.region(to.region);
@@ -299,8 +302,8 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         s.order(d.gpu, &access, 1);
         size_t listed = 0;
         bool full = false;
-        if (record_moves(d, runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes), &listed,
-                         &full)) {
+        if (record_moves(d, "download", runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes),
+                         &listed, &full)) {
             s.end_with_host_barrier();
             s.batch.commands++;
             p.epoch = s.open_epoch();
@@ -322,6 +325,8 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
     CopyPlan plan;
     if (!plan_copy(from.view, to, Side::source, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
+    TraceSpan span(TraceKind::copy, "download");
+    span.set(0, plan.bytes());
     d.lock.lock();
     const bool inside = check_bounds(from, "a download of");
     const bool readable = inside && d.memory.mapped_for_reading(d.memory.region(from.region)) != nullptr;
@@ -394,14 +399,16 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
                                         {between.memory, middle.begin, middle.end, true}};
             s.order(d.gpu, accesses, 2);
             d.memory.touch(source, s, false);
-            gathered = record_moves(d, in, 0, plan.bytes(), side_of(source, from.view), middle, &listed, &full);
+            gathered = record_moves(d, "device copy, in", in, 0, plan.bytes(), side_of(source, from.view), middle,
+                                    &listed, &full);
         }
         if (gathered) {
             const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
                                         access_of(destination, to.view, true)};
             s.order(d.gpu, accesses, 2);
             d.memory.touch(destination, s, true);
-            scattered = record_moves(d, out, 0, plan.bytes(), middle, side_of(destination, to.view), &more, &full);
+            scattered = record_moves(d, "device copy, out", out, 0, plan.bytes(), middle, side_of(destination, to.view),
+                                     &more, &full);
             if (scattered) note_written(plan, destination);
         }
         if (full ? !session.submit() : !session.recorded(0)) break;
@@ -419,6 +426,8 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     CopyPlan plan;
     if (!plan_copy(from.view, to.view, Side::destination, plan, failure)) return false;
     if (plan.bytes() == 0) return true;
+    TraceSpan span(TraceKind::copy, "device copy");
+    span.set(0, plan.bytes());
     d.lock.lock();
     bool good = check_bounds(from, "a copy of") && check_bounds(to, "a copy to") &&
                 check_not_lost_contents(d.memory.region(from.region));
@@ -460,6 +469,7 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
     if (d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
+        const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, "device copy, by kernel", whole);
         if (d.copy_kernel.record(d.gpu, d.shapes, s, s.commands(), source.buffer, from_offset, destination.buffer,
                                  to_offset, whole, full)) {
             done = whole;
@@ -467,8 +477,8 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
             return false;
         }
     }
-    return done == plan.bytes() || record_moves(d, plan.direct, done, plan.bytes() - done, side_of(source, from),
-                                                side_of(destination, to), listed, full);
+    return done == plan.bytes() || record_moves(d, "device copy", plan.direct, done, plan.bytes() - done,
+                                                side_of(source, from), side_of(destination, to), listed, full);
 }
 
 }  // namespace

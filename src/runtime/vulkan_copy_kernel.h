@@ -88,6 +88,7 @@ struct CopyPipeline {
         code.pCode = words;
         VkShaderModule module = VK_NULL_HANDLE;
         if (gpu.vk.vkCreateShaderModule(gpu.device, &code, gpu.callbacks, &module) != VK_SUCCESS) return VK_NULL_HANDLE;
+        name_object(gpu, VK_OBJECT_TYPE_SHADER_MODULE, module, "copy kernel");
         VkComputePipelineCreateInfo info = {};
         info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
         info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
@@ -99,6 +100,7 @@ struct CopyPipeline {
             gpu.vk.vkCreateComputePipelines(gpu.device, VK_NULL_HANDLE, 1, &info, gpu.callbacks, &pipeline);
         gpu.vk.vkDestroyShaderModule(gpu.device, module, gpu.callbacks);
         if (result != VK_SUCCESS) pipeline = VK_NULL_HANDLE;
+        if (pipeline) name_object(gpu, VK_OBJECT_TYPE_PIPELINE, pipeline, "copy kernel");
         unusable = result != VK_SUCCESS;
         return pipeline;
     }

@@ -38,6 +38,7 @@ struct Flusher {
     halide_thread *thread;  // null until a batch is first left open
     uint32_t armed;         // there may be something to submit; written under the device's lock, read without
     uint32_t stop;          // atomic
+    uint64_t submissions;   // by it, ever
     uint32_t activity;      // commands recorded, wraps around; atomic
 };
 
@@ -58,9 +59,9 @@ struct Device {
     Workers workers;
     CopyKernel copy_kernel;
     StridedKernel strided_kernel;
-    uint64_t waits;  // ever, for statistics
-    uint32_t users;  // calls inside; atomic
-    uint32_t busy;   // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
+    uint64_t waits, waits_blocked, wait_ns;  // ever, for statistics
+    uint32_t users;                          // calls inside; atomic
+    uint32_t busy;  // 0: nothing recorded, in flight or to be told; set and cleared under the lock, read without it
     uint32_t releasing;  // device_release is under way: new calls wait outside; atomic
     uint64_t last_command_ns;
     uint64_t last_done_ns;  // when a wait last saw the end of a submission
@@ -95,6 +96,8 @@ inline bool is_releasing(const Device *d) { return __atomic_load_n(&d->releasing
 
 inline void destroy_state(Device *d) {
     Gpu &gpu = d->gpu;
+    d->submissions.timeline.collect(gpu, d->submissions.completed);
+    d->submissions.timeline.destroy(gpu);
     d->deferred.collect(gpu, UINT64_MAX);
     d->deferred.release();
     d->scratch.release();
@@ -107,6 +110,11 @@ inline void destroy_state(Device *d) {
     d->memory.destroy(gpu);
     d->submissions.destroy(gpu);
     host_free(d);
+    // The last device's end: the trace is complete on disk.
+    halide_mutex_lock(&devices.lock);
+    const bool last = devices.first == nullptr;
+    halide_mutex_unlock(&devices.lock);
+    if (last) tracer.stop();
 }
 
 // The state for a device, without owning the device. Null with the reason in failure; nothing is left behind.
@@ -163,6 +171,11 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
         destroy_state(d);
         return nullptr;
     }
+    const bool timed = d->submissions.timeline.create(gpu, vk);
+    gpu.marked = timed || abilities.debug_utils;
+    gpu.serial = tracing() && options.trace_serial;
+    name_object(gpu, VK_OBJECT_TYPE_DEVICE, device, "device");
+    name_object(gpu, VK_OBJECT_TYPE_QUEUE, queue, "queue of family", family + 1);
     return d;
 }
 
@@ -257,7 +270,8 @@ enum class Wait {
 inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner = Wait::soon) {
     Gpu &gpu = d.gpu;
     Submissions &s = d.submissions;
-    d.lock.lock();
+    uint64_t began = 0;
+    lock_traced(d.lock, "device lock");
     for (bool first = true;; first = false) {
         // A refused submission never ends; the one before it does.
         uint64_t target = min_of(epoch, s.submitted);
@@ -266,12 +280,14 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
         Slot &slot = s.slot_of(target);
         if (first) {
             d.waits++;
+            began = now_ns(gpu.clock);
             s.open_ahead(gpu);
         }
         slot.pins++;
         const uint32_t budget = manner == Wait::soon ? d.waiting.budget_ns() : 0;
         d.lock.unlock();
 
+        TraceSpan span(TraceKind::wait, "wait for the GPU");
         uint32_t polls = 0;
         uint64_t spun_ns = 0;
         const uint64_t begin_ns = budget ? now_ns(gpu.clock) : 0;
@@ -285,9 +301,11 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
         // A look that fails, out of memory say, says nothing about the work: the wait asks again.
         const bool blocked = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST;
         if (blocked) result = s.progress.wait(gpu, target);
+        span.tell(target, polls, blocked);
 
-        d.lock.lock();
+        lock_traced(d.lock, "device lock");
         slot.pins--;
+        d.waits_blocked += blocked;
         if (manner == Wait::soon && blocked)
             d.waiting.blocked();
         else if (!blocked)
@@ -302,7 +320,9 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
         }
     }
     s.row = 0;
+    if (began) d.wait_ns += now_ns(gpu.clock) - began;
     s.skip_lost();
+    s.timeline.collect(gpu, s.completed);
     d.deferred.collect(gpu, s.completed);
     sweep_unused(d);
     note_idle(d);

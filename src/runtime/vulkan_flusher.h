@@ -43,11 +43,13 @@ inline void flush_round(Device &d) {
     if (s.in_flight() >= 2) return;  // enough to run: look again in a while
     // The lock order is queue, device.
     d.lock.unlock();
-    own_queue_lock()->lock();
-    d.lock.lock();
+    lock_traced(*own_queue_lock(), "context lock");
+    lock_traced(d.lock, "device lock");
+    const uint64_t before = s.submissions;
     // A refusal is told by the next device_sync, and by whoever reads what was to be written.
     if (!must_stop(d) && s.open && s.batch.commands > 0 && s.in_flight() < 2 && !s.submit(d.gpu, failure))
         s.leave_unreported();
+    d.flusher.submissions += s.submissions - before;
     own_queue_lock()->unlock();
 }
 
@@ -76,12 +78,14 @@ inline void wake_flusher(Device &d) {
 
 inline void run_flusher(void *device) {
     Device &d = *(Device *)device;
+    if (tracing()) tracer.name_this_thread("halide_vulkan flusher");
     for (sleep_until_armed(d); !must_stop(d); sleep_until_armed(d)) {
         wait_for_quiet(d);
         d.lock.lock();
         if (!must_stop(d)) flush_round(d);
         d.lock.unlock();
     }
+    if (tracing()) tracer.end_this_thread();
 }
 
 // A batch stays open: somebody will submit it. False when there can be no thread; the caller submits then.

@@ -64,6 +64,8 @@ struct Gpu {
     AllocConfig alloc_config;
     DeviceAbilities abilities;
     uint64_t storage_range;          // see vulkan_plan.h
+    bool marked;                     // commands are timed or labelled (vulkan_marks.h)
+    bool serial;                     // a barrier before every command: HL_VK_TRACE_SERIAL
     VkPipelineCache pipeline_cache;  // borrowed from vulkan_cache.h; null before it is made
     // See vulkan_budget.h. 0 and null: not known.
     uint64_t largest_allocation;
@@ -75,6 +77,27 @@ struct Gpu {
 
     const VkPhysicalDeviceLimits &limits() const { return properties.limits; }
 };
+
+// The name of an object in validation messages, RenderDoc and Nsight. That it is refused is no failure: a name is lost.
+HALIDE_VULKAN_COLD inline void give_name(const Gpu &gpu, VkObjectType type, uint64_t handle, const char *what,
+                                         uint64_t number) {
+    if (!gpu.vk.vkSetDebugUtilsObjectNameEXT) return;
+    char name[160];
+    Text text(name, sizeof(name));
+    text << "Halide: " << what;
+    if (number) text << " " << number;
+    VkDebugUtilsObjectNameInfoEXT info = {};
+    info.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT;
+    info.objectType = type;
+    info.objectHandle = handle;
+    info.pObjectName = name;
+    gpu.vk.vkSetDebugUtilsObjectNameEXT(gpu.device, &info);
+}
+// `number`, from 1: which of several.
+template<typename H>
+inline void name_object(const Gpu &gpu, VkObjectType type, H handle, const char *what, uint64_t number = 0) {
+    if (__builtin_expect(gpu.abilities.debug_utils, 0)) give_name(gpu, type, handle_number(handle), what, number);
+}
 
 // Reports a failed call, and latches the loss of the device.
 HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result,
@@ -164,7 +187,11 @@ inline bool create_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags usage, con
             if (!must_map && result != VK_ERROR_DEVICE_LOST) result = VK_SUCCESS;
         }
     }
-    if (result == VK_SUCCESS) return true;
+    if (result == VK_SUCCESS) {
+        name_object(gpu, VK_OBJECT_TYPE_BUFFER, out.buffer, purpose);
+        name_object(gpu, VK_OBJECT_TYPE_DEVICE_MEMORY, out.memory, purpose);
+        return true;
+    }
     destroy_buffer(gpu, out);
     gpu_failed(gpu, failure, call, result) << ": asked for " << size << " bytes for " << purpose;
     return false;

@@ -31,6 +31,8 @@ int halide_default_device_and_host_free(void *user_context, struct halide_buffer
                                         const struct halide_device_interface_t *device_interface);
 void halide_thread_yield(void);
 void halide_sleep_us(void *user_context, int microseconds);
+int halide_start_clock(void *user_context);
+int64_t halide_current_time_ns(void *user_context);
 
 // Exported by this runtime, in no public header.
 void *halide_vulkan_get_symbol(void *user_context, const char *name);
@@ -38,6 +40,8 @@ void halide_vulkan_set_device(const char *device);
 const char *halide_vulkan_get_device(void *user_context);
 void halide_vulkan_set_alloc_config(const char *config);
 const char *halide_vulkan_get_alloc_config(void *user_context);
+void halide_vulkan_set_trace_file(const char *path);
+const char *halide_vulkan_get_trace_file(void *user_context);
 
 struct halide_device_interface_impl_t {
     void (*use_module)(void);

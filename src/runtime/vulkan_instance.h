@@ -22,6 +22,8 @@ struct DeviceAbilities {
     bool timeline;              // timelineSemaphore, switched on
     bool memory_budget;         // VK_EXT_memory_budget
     bool byte_storage;          // storageBuffer8BitAccess, switched on
+    bool debug_utils;           // VK_EXT_debug_utils, switched on: names and labels
+    bool calibrated;            // VK_EXT_calibrated_timestamps or its successor, switched on
 };
 
 struct Instance {
@@ -31,7 +33,13 @@ struct Instance {
     VkDebugUtilsMessengerEXT messenger;
     uint32_t api_version;  // what was asked for: the newest we know that the loader knows too
     DeviceAbilities abilities;
+    bool traced;  // HL_VK_TRACE was set when it was made
 };
+
+inline bool wants_trace(void *user_context) {
+    const char *path = halide_vulkan_get_trace_file(user_context);
+    return path && *path;
+}
 
 VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFlagBitsEXT,
                                                    VkDebugUtilsMessageTypeFlagsEXT,
@@ -157,18 +165,27 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
         extensions[extension_count++] = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;
         flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;
     }
-    // Layers speak through the debug messenger; without layers nobody would, and drivers take a slower path with it.
-    bool debug_utils = layers.count > 0;
+    in.traced = wants_trace(user_context);
+    // Layers speak through the debug messenger, and name objects by the names they are given; without layers nobody
+    // would, and drivers take a slower path with it. A trace may be looked at beside another tool's. For RenderDoc and
+    // Nsight, which put themselves into a program, HL_VK_EXTENSIONS asks for it.
+    bool debug_utils = layers.count > 0 || in.traced;
+    for (uint32_t i = 0; i < wanted_extensions.count; i++)
+        debug_utils |= same_text(wanted_extensions.names[i], VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
 #ifdef DEBUG_RUNTIME
     debug_utils = true;
 #endif
     debug_utils = debug_utils && has_extension(offered, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
     if (debug_utils) extensions[extension_count++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
     for (uint32_t i = 0; i < wanted_extensions.count; i++) {
-        if (has_extension(offered, wanted_extensions.names[i]))
+        bool there = false;
+        for (uint32_t k = 0; k < extension_count; k++) there |= same_text(extensions[k], wanted_extensions.names[i]);
+        if (!there && has_extension(offered, wanted_extensions.names[i]))
             extensions[extension_count++] = wanted_extensions.names[i];
     }
     offered.release();
+    in.abilities = {};
+    in.abilities.debug_utils = debug_utils;
 
     VkApplicationInfo application = {};
     application.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
@@ -305,7 +322,8 @@ struct FeatureChain {
     const char *extensions[8];
     uint32_t extension_count;
     bool memory_budget;
-    bool chained;  // the device can be asked through Features2
+    const char *calibration;  // the extension for calibrated timestamps that is offered; not switched on
+    bool chained;             // the device can be asked through Features2
 };
 
 inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t device_version, FeatureChain &chain,
@@ -359,6 +377,11 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
         chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
     // Not switched on: asking a physical device needs no more than the driver's offer.
     chain.memory_budget = has_extension(offered, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    const char *const calibrations[] = {VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME,
+                                        VK_KHR_CALIBRATED_TIMESTAMPS_EXTENSION_NAME};
+    for (const char *name : calibrations) {
+        if (has_extension(offered, name)) chain.calibration = name;
+    }
     chain.features.features.robustBufferAccess = VK_FALSE;
     offered.release();
     return true;
@@ -369,6 +392,8 @@ inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const Dev
     FeatureChain chain;
     const uint32_t version = min_of(offer.properties.apiVersion, in.api_version);
     if (!fill_features(in, physical, version, chain, failure)) return nullptr;
+    const bool calibrated = in.traced && chain.calibration;
+    if (calibrated) chain.extensions[chain.extension_count++] = chain.calibration;
     const float priority = 1.0f;
     VkDeviceQueueCreateInfo queue = {};
     queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
@@ -392,8 +417,9 @@ inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const Dev
         call_failed(failure, "vkCreateDevice", result) << " on " << offer.properties.deviceName;
         return nullptr;
     }
-    in.abilities = {in.api_version, chain.timeline.timelineSemaphore == VK_TRUE, chain.memory_budget,
-                    chain.storage8.storageBuffer8BitAccess == VK_TRUE};
+    in.abilities = {in.api_version,           chain.timeline.timelineSemaphore == VK_TRUE,
+                    chain.memory_budget,      chain.storage8.storageBuffer8BitAccess == VK_TRUE,
+                    in.abilities.debug_utils, calibrated};
     return device;
 }
 

@@ -225,6 +225,7 @@ inline VkPipeline compile_variant(Gpu &gpu, const Kernel &kernel, const VariantK
         call_failed(failure, "vkCreateShaderModule", result) << " for kernel '" << code.name << "'";
         return VK_NULL_HANDLE;
     }
+    name_object(gpu, VK_OBJECT_TYPE_SHADER_MODULE, module, code.name);
     // The three sizes and the shared memory are the only constants Halide makes.
     VkSpecializationMapEntry entries[4];
     uint32_t values[4];
@@ -256,6 +257,7 @@ inline VkPipeline compile_variant(Gpu &gpu, const Kernel &kernel, const VariantK
             << key.local_size[1] << " x " << key.local_size[2];
         return VK_NULL_HANDLE;
     }
+    name_object(gpu, VK_OBJECT_TYPE_PIPELINE, pipeline, code.name);
     trace("vk_create_compute_pipeline", handle_number(pipeline));
     return pipeline;
 }

@@ -48,7 +48,7 @@ inline bool count_arguments(LaunchRequest &request, const int8_t *is_buffer, Fai
 class Launch {
 public:
     Launch(void *user_context, const LaunchRequest &request, Failure &failure)
-        : user_context(user_context), request(request), failure(failure) {}
+        : user_context(user_context), request(request), failure(failure), span(TraceKind::launch, request.entry) {}
 
     bool run() {
         while (!failure.failed()) {
@@ -73,6 +73,7 @@ private:
     void *user_context;
     const LaunchRequest &request;
     Failure &failure;
+    TraceSpan span;
     Kernel *kernel = nullptr;
     bool has_index_members = false;  // the newer kind of kernel
     bool has_bounces = false;        // an argument goes through a copy
@@ -316,8 +317,10 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     Device *d = session.device;
     add_user(d);  // keeps the device while no lock is held
     session.end();
+    TraceSpan compilation(TraceKind::compile, request.entry);
     const uint64_t begin = now_ns(d->gpu.clock);
     const VkPipeline pipeline = compile_variant(d->gpu, *kernel, key, failure);
+    compilation.tell(key.local_size[0], key.local_size[1], key.local_size[2]);
     Outcome outcome = Outcome::failed;
     if (pipeline) {
         note_compilation();
@@ -414,6 +417,7 @@ inline void Launch::copy_bounces(Device &d, const LaunchScratch &scratch, bool b
         const Access accesses[2] = {{region.memory, a.begin, a.begin + a.bytes, back},
                                     {bounce.memory, there, there + a.bytes, !back}};
         s.order(d.gpu, accesses, 2);
+        const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, back ? "argument, back" : "argument, aligned", a.bytes);
         VkBufferCopy copy = {a.begin, there, a.bytes};
         if (back) copy = {there, a.begin, a.bytes};
         d.gpu.vk.vkCmdCopyBuffer(s.commands(), back ? bounce.buffer : region.buffer,
@@ -443,6 +447,7 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
         if (a.written && !kernel->info->buffers[a.place].read && a.bytes >= region.wanted) d.memory.repaired(region);
     }
     s.order(d.gpu, scratch.accesses.data(), request.buffers);
+    const CommandMark mark(d.gpu, s, TraceKind::gpu_kernel, request.entry);
 
     // Consecutive bindings of one type are updated by one write.
     VkWriteDescriptorSet writes[2] = {};
@@ -468,6 +473,7 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
                                nullptr);
     variant.last_use = epoch;
     dispatch(d, scratch, variant.key.relocated);
+    span.set_launch(epoch, request.blocks, request.threads);
 }
 
 // One dispatch, or for a grid over the device's limits as many as it takes.

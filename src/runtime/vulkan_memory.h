@@ -30,8 +30,8 @@
 #define HALIDE_VULKAN_MEMORY_H
 
 #include "vulkan_budget.h"
+#include "vulkan_marks.h"
 #include "vulkan_ranges.h"
-#include "vulkan_submission.h"
 
 namespace halide_vulkan {
 namespace {
@@ -73,6 +73,7 @@ public:
     Ranges ranges;
     uint64_t alignment;
     uint64_t reserved_bytes;  // in blocks
+    uint32_t block_count() const { return live_blocks; }
 
     bool create(Gpu &gpu, Failure &failure) {
         VkBuffer probe = VK_NULL_HANDLE;
@@ -242,7 +243,10 @@ public:
                 gpu.vk.vkBindBufferMemory(gpu.device, r.alias, blocks[ranges.block(r.range)].buffer.memory, r.offset);
             if (result != VK_SUCCESS) gpu.vk.vkDestroyBuffer(gpu.device, r.alias, gpu.callbacks);
         }
-        if (result == VK_SUCCESS) return r.alias;
+        if (result == VK_SUCCESS) {
+            name_object(gpu, VK_OBJECT_TYPE_BUFFER, r.alias, "a region, for the application");
+            return r.alias;
+        }
         r.alias = VK_NULL_HANDLE;
         gpu_failed(gpu, failure, call, result) << ": an alias of " << r.size << " bytes was asked for";
         return VK_NULL_HANDLE;

@@ -59,10 +59,12 @@ inline size_t record_runs(Device &d, const Runs &runs, size_t begin, size_t byte
 
 // The same by whatever is faster: a kernel where the runs are many, else copy commands. False with *full when the batch
 // must be submitted first; what was recorded until then may be recorded again. *listed: runs that commands list.
-inline bool record_moves(Device &d, const Runs &runs, size_t begin, size_t bytes, CopySide from, CopySide to,
-                         size_t *listed, bool *full) {
+// `what`: the name of the whole for those who look.
+inline bool record_moves(Device &d, const char *what, const Runs &runs, size_t begin, size_t bytes, CopySide from,
+                         CopySide to, size_t *listed, bool *full) {
     *listed = 0;
     *full = false;
+    const CommandMark mark(d.gpu, d.submissions, TraceKind::gpu_copy, what, bytes);
     if (d.gpu.options.copy_kernel && number_of_runs(runs, begin, bytes) >= kStridedRuns) {
         while (bytes > 0) {
             const size_t part = min_of(bytes, kGridBytes);

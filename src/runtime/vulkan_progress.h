@@ -131,6 +131,7 @@ private:
         info.pNext = &type;
         const VkResult result = gpu.vk.vkCreateSemaphore(gpu.device, &info, gpu.callbacks, &timeline);
         if (result != VK_SUCCESS) timeline = VK_NULL_HANDLE;
+        if (timeline) name_object(gpu, VK_OBJECT_TYPE_SEMAPHORE, timeline, "newest submission that is done");
         return result;
     }
 
@@ -144,6 +145,7 @@ private:
                 gpu_failed(gpu, failure, "vkCreateFence", result);
                 return false;
             }
+            name_object(gpu, VK_OBJECT_TYPE_FENCE, fence, "end of slot", (uint64_t)(&fence - fences) + 1);
         }
         return true;
     }

@@ -133,6 +133,8 @@ private:
             gpu_failed(gpu, failure, "vkCreatePipelineLayout", result);
             return false;
         }
+        name_object(gpu, VK_OBJECT_TYPE_DESCRIPTOR_SET_LAYOUT, s.set_layout, "buffers of a kernel:", s.buffers);
+        name_object(gpu, VK_OBJECT_TYPE_PIPELINE_LAYOUT, s.layout, "buffers of a kernel:", s.buffers);
         trace("vk_create_pipeline_layout", handle_number(s.layout));
         return true;
     }
@@ -166,6 +168,9 @@ private:
             result = s.sets ? allocate_sets(gpu, s, total) : VK_ERROR_OUT_OF_HOST_MEMORY;
             if (result == VK_SUCCESS) {
                 s.sets_per_slot = per_slot;
+                name_object(gpu, VK_OBJECT_TYPE_DESCRIPTOR_POOL, s.pool, "buffers of a kernel:", s.buffers);
+                for (uint32_t i = 0; i < total; i++)
+                    name_object(gpu, VK_OBJECT_TYPE_DESCRIPTOR_SET, s.sets[i], "arguments", i + 1);
                 trace("vk_create_descriptor_pool", handle_number(s.pool));
                 return true;
             }

@@ -89,9 +89,18 @@ public:
 
     const OwnedBuffer &buffer_of(const StagingPiece &piece) const { return buffers[piece.ring]; }
 
-    uint64_t in_use() const {
+    uint64_t in_use(uint64_t completed) {
         uint64_t bytes = 0;
-        for (uint32_t i = 0; i < count; i++) bytes += rings[i].in_use();
+        for (uint32_t i = 0; i < count; i++) {
+            rings[i].retire(completed);
+            bytes += rings[i].in_use();
+        }
+        return bytes;
+    }
+
+    uint64_t reserved() const {
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < count; i++) bytes += buffers[i].size;
         return bytes;
     }
 

@@ -9,32 +9,8 @@
 #ifndef HALIDE_VULKAN_STATS_H
 #define HALIDE_VULKAN_STATS_H
 
+#include "halide_vulkan_stats.h"
 #include "vulkan_describe.h"
-
-extern "C" {
-
-// All counts since the device was made. Later versions add at the end.
-struct halide_vulkan_stats {
-    uint64_t submissions;     // vkQueueSubmit calls that succeeded
-    uint64_t in_flight;       // of them, not known to be done
-    uint64_t barriers;        // inside batches; each submission has two more at its ends
-    uint64_t waits;           // times a call waited for the GPU
-    uint64_t reserved_bytes;  // device memory held in blocks
-    uint64_t used_bytes;      // of it, in regions
-    uint64_t staging_bytes;   // staging in flight
-    char device_name[256];
-    uint64_t pipelines;            // made, from the pipeline cache or anew
-    uint64_t pipeline_ns;          // what that took, all together
-    uint64_t cache_read_bytes;     // of the pipeline cache on disk: what this device began with
-    uint64_t cache_written_bytes;  // what it wrote
-    uint64_t cache_writes;
-    char cache_note[256];  // what last went wrong with the pipeline cache on disk; empty: nothing
-};
-
-// Fills at most `bytes` of *out; returns 0, or an error when there is no device yet. Never makes one.
-int halide_vulkan_get_stats(void *user_context, struct halide_vulkan_stats *out, size_t bytes);
-
-}  // extern "C"
 
 namespace halide_vulkan {
 namespace {
@@ -68,7 +44,7 @@ inline bool collect_stats(void *user_context, halide_vulkan_stats &out, Failure 
     out.waits = d.waits;
     out.reserved_bytes = d.memory.reserved_bytes;
     out.used_bytes = d.memory.ranges.used_bytes();
-    out.staging_bytes = d.staging.in_use();
+    out.staging_bytes = d.staging.in_use(d.submissions.completed);
     Text(out.device_name, sizeof(out.device_name)) << d.gpu.properties.deviceName;
     PipelineCache &cache = d.cache;
     halide_mutex_lock(&cache.lock);
@@ -79,6 +55,17 @@ inline bool collect_stats(void *user_context, halide_vulkan_stats &out, Failure 
     out.cache_writes = cache.counts.writes;
     Text(out.cache_note, sizeof(out.cache_note)) << cache.note;
     halide_mutex_unlock(&cache.lock);
+    out.version = HALIDE_VULKAN_STATS_VERSION;
+    out.struct_bytes = sizeof(out);
+    out.commands = d.submissions.commands_submitted;
+    out.batches = d.submissions.batches;
+    out.submissions_by_flusher = d.flusher.submissions;
+    out.submissions_refused = d.submissions.refused();
+    out.barriers_spared = d.submissions.barriers_spared;
+    out.wait_ns = d.wait_ns;
+    out.waits_blocked = d.waits_blocked;
+    out.staging_reserved_bytes = d.staging.reserved();
+    out.memory_blocks = d.memory.block_count();
     return true;
 }
 

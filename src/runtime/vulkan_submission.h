@@ -32,6 +32,7 @@
 #include "vulkan_flush.h"
 #include "vulkan_hazards.h"
 #include "vulkan_progress.h"
+#include "vulkan_timeline.h"
 
 namespace halide_vulkan {
 namespace {
@@ -62,6 +63,7 @@ public:
     FlushPolicy::Batch batch;
     Progress progress;
     OwnedBuffer scalars;
+    Timeline timeline;
 
     uint64_t open_epoch() const { return submitted + 1; }
     uint64_t in_flight() const { return submitted - completed; }
@@ -135,7 +137,10 @@ public:
             if (completed == submitted && !outside) hazards.clear();
             if (outside) hazards.assume_anything();
         }
-        if (!hazards.add(accesses, count)) return;
+        if (!hazards.add(accesses, count) && !gpu.serial) {
+            barriers_spared++;
+            return;
+        }
         record_barrier(gpu);
         outside = false;
     }
@@ -192,7 +197,10 @@ public:
     uint64_t host_epoch;   // what epochs up to here wrote, the CPU may touch when they are done
     uint32_t row;          // submissions since a caller last waited
     uint64_t submissions;  // ever, for statistics
-    uint64_t barriers;
+    uint64_t barriers, barriers_spared;
+    uint64_t commands_submitted;
+    uint64_t batches;  // submissions of two commands or more
+    uint64_t refused() const { return lost_count; }
 
 private:
     Slot slots[kSlots];
@@ -211,6 +219,7 @@ private:
     void give_up_batch(const Failure &failure) {
         Slot &slot = slot_of(open_epoch());
         slot.lost = true;
+        timeline.drop_batch(slot.epoch);
         slot.command_count = 0;
         lost_epochs[lost_count++ & 31] = open_epoch();
         Text(cause, sizeof(cause)) << failure.message;
@@ -256,6 +265,9 @@ inline bool Submissions::create_pools(Gpu &gpu, Failure &failure) {
             gpu_failed(gpu, failure, "vkAllocateCommandBuffers", result);
             return false;
         }
+        const uint64_t number = (uint64_t)(&slot - slots) + 1;
+        name_object(gpu, VK_OBJECT_TYPE_COMMAND_POOL, slot.pool, "commands of slot", number);
+        name_object(gpu, VK_OBJECT_TYPE_COMMAND_BUFFER, slot.commands, "commands of slot", number);
         trace("vk_create_command_pool", handle_number(slot.pool));
         trace("vk_create_command_buffer", handle_number(slot.pool));
     }
@@ -326,6 +338,7 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
     scalars_used = 0;
     untouched = true;
     host_barrier = false;
+    timeline.begin_batch(gpu, slot.commands, slot.epoch);
     return true;
 }
 
@@ -339,8 +352,10 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         give_up_batch(known);
         return false;
     }
+    TraceSpan span(TraceKind::submit, "submit");
     Slot &slot = slot_of(open_epoch());
     if (host_barrier) record_host_barrier(gpu);
+    timeline.end_batch(gpu, slot.commands, slot.epoch);
     Failure cause_of_loss;
     VkResult result = gpu.vk.vkEndCommandBuffer(slot.commands);
     const char *call = "vkEndCommandBuffer";
@@ -361,11 +376,14 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         give_up_batch(cause_of_loss);
         return false;
     }
+    span.tell(open_epoch(), batch.commands, in_flight());
     slot.command_count = batch.commands;
     slot.submit_ns = now_ns(gpu.clock);
     submitted++;
     if (host_barrier) host_epoch = submitted;
     submissions++;
+    commands_submitted += batch.commands;
+    batches += batch.commands > 1;
     row++;
     open = false;
     return true;

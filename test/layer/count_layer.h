@@ -48,6 +48,12 @@
     /* Objects made and not yet destroyed: "VkBuffer", "VkDeviceMemory", ..., "" for all, "mapped" for mappings. An    \
        unknown type gives -1. */                                                                                       \
     X(int64_t, live, (const char *type), (type))                                                                       \
+    /* Of them, those that were given no name with vkSetDebugUtilsObjectNameEXT. */                                    \
+    X(int64_t, unnamed, (const char *type), (type))                                                                    \
+    /* Names given since the last reset that contain this text. */                                                     \
+    X(uint64_t, names, (const char *part), (part))                                                                     \
+    /* Labels begun in command buffers since the last reset whose text contains this one. */                           \
+    X(uint64_t, labels, (const char *part), (part))                                                                    \
     /* Bytes of device memory allocated now, and the most there ever were since the last reset. */                     \
     X(uint64_t, allocated_bytes, (void), ())                                                                           \
     X(uint64_t, peak_allocated_bytes, (void), ())                                                                      \

@@ -129,6 +129,36 @@ void after(Tag<kvkDestroyDebugUtilsMessengerEXT>, bool, Next &, VkInstance, VkDe
     destroyed("VkDebugUtilsMessengerEXT", number(messenger));
 }
 
+const char *ledger_type(VkObjectType type) {
+    switch (type) {
+#define HV_TYPE(value, name)                                                                                           \
+    case VK_OBJECT_TYPE_##value: return #name;
+        HV_TYPE(DEVICE, VkDevice)
+        HV_TYPE(BUFFER, VkBuffer)
+        HV_TYPE(DEVICE_MEMORY, VkDeviceMemory)
+        HV_TYPE(FENCE, VkFence)
+        HV_TYPE(SEMAPHORE, VkSemaphore)
+        HV_TYPE(QUERY_POOL, VkQueryPool)
+        HV_TYPE(SHADER_MODULE, VkShaderModule)
+        HV_TYPE(PIPELINE_CACHE, VkPipelineCache)
+        HV_TYPE(PIPELINE, VkPipeline)
+        HV_TYPE(PIPELINE_LAYOUT, VkPipelineLayout)
+        HV_TYPE(DESCRIPTOR_SET_LAYOUT, VkDescriptorSetLayout)
+        HV_TYPE(DESCRIPTOR_POOL, VkDescriptorPool)
+        HV_TYPE(DESCRIPTOR_SET, VkDescriptorSet)
+        HV_TYPE(COMMAND_POOL, VkCommandPool)
+        HV_TYPE(COMMAND_BUFFER, VkCommandBuffer)
+#undef HV_TYPE
+    default: return "";
+    }
+}
+void after(Tag<kvkSetDebugUtilsObjectNameEXT>, bool, Next &, VkDevice, const VkDebugUtilsObjectNameInfoEXT *info) {
+    named(ledger_type(info->objectType), info->objectHandle, info->pObjectName);
+}
+void after(Tag<kvkCmdBeginDebugUtilsLabelEXT>, bool, Next &, VkCommandBuffer, const VkDebugUtilsLabelEXT *label) {
+    labelled(label->pLabelName);
+}
+
 void after(Tag<kvkEnumeratePhysicalDevices>, bool ok, Next &, VkInstance, uint32_t *count, VkPhysicalDevice *devices) {
     if (ok && devices && *count > 1) remember_second_device(devices[1]);
 }

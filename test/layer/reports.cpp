@@ -6,6 +6,7 @@
 //   secondDevice.deviceType          of the second device of the list alone, which is then named "Pretended GPU"
 //   pipelineCacheUUID, driverUUID    the first eight bytes
 //   pipelineCache.model              bytes of a pipeline in the layer's own pipeline caches, 8 at least; see caches.cpp
+//   timestampValidBits               of every queue family
 //   VkMemoryRequirements.alignment   the least alignment a buffer is said to need
 //   VkMemoryRequirements.padding     bytes added to the size it is said to need
 //   memoryPropertyFlags.strip        flags taken from every memory type
@@ -106,6 +107,7 @@ const char *const kOtherKeys[] = {"maxMemoryAllocationSize",
                                   "pipelineCacheUUID",
                                   "driverUUID",
                                   "pipelineCache.model",
+                                  "timestampValidBits",
                                   "VkMemoryRequirements.alignment",
                                   "VkMemoryRequirements.padding",
                                   "memoryPropertyFlags.strip",
@@ -195,7 +197,10 @@ void change(VkPhysicalDevice device, VkPhysicalDeviceProperties *properties) {
 }
 
 void change(VkQueueFamilyProperties *families, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) replace(&families[i].queueFlags, "queueFlags");
+    for (uint32_t i = 0; i < count; i++) {
+        replace(&families[i].queueFlags, "queueFlags");
+        replace(&families[i].timestampValidBits, "timestampValidBits");
+    }
 }
 
 void change(VkPhysicalDeviceFeatures *features) {

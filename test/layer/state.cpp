@@ -2,7 +2,7 @@
 //
 // Counts and failures are atomics in fixed arrays, so that counting neither allocates nor locks: a test that counts
 // host allocations or races sees those of the runtime. The ledger locks and allocates; it is touched where objects are
-// made and destroyed, which in steady state is never.
+// made and destroyed, which in steady state is never. Labels lock as well, and allocate for a text that is new.
 
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +49,7 @@ std::mutex next_mutex;
 struct Object {
     const char *type;
     uint64_t parent, bytes;
+    bool named;
 };
 std::mutex ledger_mutex;
 using Ledger = std::map<std::pair<std::string, uint64_t>, Object>;
@@ -56,6 +57,8 @@ Ledger &ledger = *new Ledger;  // never destroyed: handlers that run at exit sti
 std::map<std::string, int64_t> &live = *new std::map<std::string, int64_t>;
 uint64_t allocated = 0, peak_allocated = 0;
 std::map<uint64_t, std::pair<uint32_t, uint64_t>> &heap_of = *new std::map<uint64_t, std::pair<uint32_t, uint64_t>>;
+using Texts = std::map<std::string, uint64_t>;
+Texts &names = *new Texts, &labels = *new Texts;
 
 std::mutex settings_mutex;
 std::unordered_map<std::string, uint64_t> &limits = *new std::unordered_map<std::string, uint64_t>;
@@ -171,7 +174,7 @@ std::vector<uint32_t> wanted_memory_types() {
 void created(const char *type, uint64_t handle, uint64_t parent, uint64_t bytes) {
     std::lock_guard<std::mutex> lock(ledger_mutex);
     // A handle that is there already belongs to a leaked object whose device is gone; it stays counted as live.
-    ledger[{type, handle}] = {type, parent, bytes};
+    ledger[{type, handle}] = {type, parent, bytes, false};
     live[type]++;
     allocated += bytes;
     if (allocated > peak_allocated) peak_allocated = allocated;
@@ -222,6 +225,18 @@ uint64_t heap_used(uint32_t heap) {
 void entered_instance() { instance_count++; }
 void recorded_barrier(VkPipelineStageFlags to) { barriers_to_host += to == VK_PIPELINE_STAGE_HOST_BIT; }
 
+void named(const char *type, uint64_t handle, const char *name) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    names[name ? name : ""]++;
+    auto found = ledger.find({type, handle});
+    if (found != ledger.end()) found->second.named = true;
+}
+
+void labelled(const char *name) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    labels[name ? name : ""]++;
+}
+
 }  // namespace hv_layer
 
 using namespace hv_layer;
@@ -244,6 +259,8 @@ void hv_layer_reset() {
     barriers_to_host = 0;
     std::lock_guard<std::mutex> lock(ledger_mutex);
     peak_allocated = allocated;
+    names.clear();
+    labels.clear();
 }
 
 int hv_layer_fail(const char *call, int nth, int result) {
@@ -309,6 +326,22 @@ int64_t hv_layer_live(const char *type) {
     }
     return known ? sum : -1;
 }
+
+int64_t hv_layer_unnamed(const char *type) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    int64_t sum = 0;
+    for (auto &[key, object] : ledger) sum += (!*type || key.first == type) && !object.named;
+    return sum;
+}
+
+static uint64_t count_containing(const Texts &list, const char *part) {
+    std::lock_guard<std::mutex> lock(ledger_mutex);
+    uint64_t sum = 0;
+    for (auto &[text, count] : list) sum += text.find(part) != std::string::npos ? count : 0;
+    return sum;
+}
+uint64_t hv_layer_names(const char *part) { return count_containing(names, part); }
+uint64_t hv_layer_labels(const char *part) { return count_containing(labels, part); }
 
 uint64_t hv_layer_allocated_bytes() {
     std::lock_guard<std::mutex> lock(ledger_mutex);

@@ -58,6 +58,8 @@ uint64_t heap_used(uint32_t heap);
 bool would_exceed(uint64_t bytes, uint64_t limit);
 void entered_instance();
 void recorded_barrier(VkPipelineStageFlags to);
+void named(const char *type, uint64_t handle, const char *name);
+void labelled(const char *name);
 
 // reports.cpp: changes what the driver said.
 bool is_limit(const char *key);
