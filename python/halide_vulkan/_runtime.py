@@ -25,7 +25,7 @@ class _Registry(ctypes.Structure):
 
 
 class _Stats(ctypes.Structure):
-    """struct halide_vulkan_stats of src/runtime/vulkan_stats.h; a test compares the two."""
+    """struct halide_vulkan_stats of src/runtime/halide_vulkan_stats.h; a test compares the two."""
 
     _fields_ = [
         ("submissions", ctypes.c_uint64),
@@ -42,6 +42,17 @@ class _Stats(ctypes.Structure):
         ("cache_written_bytes", ctypes.c_uint64),
         ("cache_writes", ctypes.c_uint64),
         ("cache_note", ctypes.c_char * 256),
+        ("version", ctypes.c_uint64),
+        ("struct_bytes", ctypes.c_uint64),
+        ("commands", ctypes.c_uint64),
+        ("batches", ctypes.c_uint64),
+        ("submissions_by_flusher", ctypes.c_uint64),
+        ("submissions_refused", ctypes.c_uint64),
+        ("barriers_spared", ctypes.c_uint64),
+        ("wait_ns", ctypes.c_uint64),
+        ("waits_blocked", ctypes.c_uint64),
+        ("staging_reserved_bytes", ctypes.c_uint64),
+        ("memory_blocks", ctypes.c_uint64),
     ]
 
 
@@ -57,18 +68,29 @@ class Stats:
 
     submissions: int  #: vkQueueSubmit calls that succeeded
     in_flight: int  #: of them, not known to be done
-    barriers: int  #: inside batches; each submission has two more at its ends
+    barriers: int  #: between commands, because they conflict
     waits: int  #: times a call waited for the GPU
     reserved_bytes: int  #: device memory held in blocks
     used_bytes: int  #: of it, in buffers
     staging_bytes: int  #: staging memory in flight
     device_name: str
     pipelines: int  #: made, from the pipeline cache or anew
-    pipeline_ns: int  #: what that took, all together
+    pipeline_ns: int  #: what that took, added up over threads
     cache_read_bytes: int  #: of the pipeline cache on disk: what this device began with
     cache_written_bytes: int  #: what it wrote
-    cache_writes: int  #: how often
-    cache_note: str  #: what last went wrong with that cache; empty: nothing
+    cache_writes: int
+    cache_note: str  #: what last went wrong with the pipeline cache on disk; empty: nothing
+    version: int  #: of this struct that the runtime fills
+    struct_bytes: int  #: its size as the runtime knows it
+    commands: int  #: kernels and copies in all submissions
+    batches: int  #: submissions of two commands or more
+    submissions_by_flusher: int  #: by the thread that submits what a quiet caller left open
+    submissions_refused: int  #: the driver refused them; what they were to write is lost
+    barriers_spared: int  #: commands that needed no barrier before them
+    wait_ns: int  #: time that calls spent waiting for the GPU, added up over threads
+    waits_blocked: int  #: waits that slept in the driver; the others ended while they polled
+    staging_reserved_bytes: int  #: memory held for staging
+    memory_blocks: int  #: blocks of device memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +148,9 @@ def stats() -> Optional[Stats]:
     if get is None or get(None, ctypes.byref(raw), ctypes.sizeof(raw)) != 0:
         return None
     values = {name: getattr(raw, name) for name, *_ in _Stats._fields_}
-    texts = {name: value.decode("utf-8", "replace") for name, value in values.items() if isinstance(value, bytes)}
-    return Stats(**{**values, **texts})
+    for name in ("device_name", "cache_note"):
+        values[name] = values[name].decode("utf-8", "replace")
+    return Stats(**values)
 
 
 def describe() -> Dict[str, Any]:

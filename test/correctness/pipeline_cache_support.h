@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 using Words = Runtime::Buffer<int32_t, 1>;
 
-// halide_vulkan_get_stats; see src/runtime/vulkan_stats.h.
+// halide_vulkan_get_stats; see src/runtime/halide_vulkan_stats.h.
 struct Stats {
     uint64_t others[7];
     char device_name[256];

@@ -67,7 +67,7 @@ def test_types_for_its_users(bare, lines):
 
 
 def test_stats_are_those_of_the_runtime(bare):
-    header = (ROOT / "src" / "runtime" / "vulkan_stats.h").read_text()
+    header = (ROOT / "src" / "runtime" / "halide_vulkan_stats.h").read_text()
     body = re.search(r"struct halide_vulkan_stats \{(.*?)\n\};", header, re.S)[1]
     wanted = re.findall(r"^\s*(\w+) (\w+)(?:\[(\d+)\])?;", body, re.M)
     done = bare.code(
