@@ -13,13 +13,6 @@
 namespace halide_vulkan {
 namespace {
 
-// Headers before 1.3.272 know these by their older name alone.
-#ifndef VK_KHR_calibrated_timestamps
-#define VK_KHR_CALIBRATED_TIMESTAMPS_EXTENSION_NAME "VK_KHR_calibrated_timestamps"
-typedef PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsKHR;
-typedef PFN_vkGetCalibratedTimestampsEXT PFN_vkGetCalibratedTimestampsKHR;
-#endif
-
 struct GlobalFunctions {
     PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
     PFN_vkEnumerateInstanceVersion vkEnumerateInstanceVersion;  // null on a Vulkan 1.0 loader
