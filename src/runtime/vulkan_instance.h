@@ -377,8 +377,7 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
         chain.extensions[chain.extension_count++] = "VK_KHR_portability_subset";
     // Not switched on: asking a physical device needs no more than the driver's offer.
     chain.memory_budget = has_extension(offered, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    const char *const calibrations[] = {VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME,
-                                        VK_KHR_CALIBRATED_TIMESTAMPS_EXTENSION_NAME};
+    const char *const calibrations[] = {"VK_KHR_calibrated_timestamps", VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME};
     for (const char *name : calibrations) {
         if (has_extension(offered, name)) chain.calibration = name;
     }

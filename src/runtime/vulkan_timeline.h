@@ -76,6 +76,7 @@ public:
 private:
     uint32_t device;  // its number in the trace
     bool can_calibrate;
+    PFN_vkGetCalibratedTimestampsEXT ask_times;
     Timestamps clock;
     VkQueryPool pools[kTimedSlots];
     TimedBatch *batches;  // kTimedSlots
@@ -88,15 +89,23 @@ private:
     void read(Gpu &gpu, uint64_t epoch);
     void calibrate(Gpu &gpu);
     uint32_t place(uint64_t *ends, uint32_t lanes, uint32_t first, uint64_t &begin, uint64_t end);
-    static bool find_domains(const Gpu &gpu, const InstanceFunctions &vk);
+    bool find_domains(const Gpu &gpu, const InstanceFunctions &vk);
 };
 
 // Whether the driver relates the device's clock to the one that everything here is timed with.
 inline bool Timeline::find_domains(const Gpu &gpu, const InstanceFunctions &vk) {
-    const PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT ask =
-        vk.vkGetPhysicalDeviceCalibrateableTimeDomainsEXT ? vk.vkGetPhysicalDeviceCalibrateableTimeDomainsEXT
-                                                          : vk.vkGetPhysicalDeviceCalibrateableTimeDomainsKHR;
-    if (!ask) return false;
+    // The extension's successor has the same functions under other names, which older headers do not know.
+    Failure ignored;
+    const PFN_vkGetInstanceProcAddr find = find_loader(nullptr, ignored);
+    ask_times = gpu.vk.vkGetCalibratedTimestampsEXT;
+    if (!ask_times)
+        ask_times =
+            (PFN_vkGetCalibratedTimestampsEXT)vk.vkGetDeviceProcAddr(gpu.device, "vkGetCalibratedTimestampsKHR");
+    PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT ask = vk.vkGetPhysicalDeviceCalibrateableTimeDomainsEXT;
+    if (!ask && find)
+        ask = (PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT)find(
+            gpu.instance, "vkGetPhysicalDeviceCalibrateableTimeDomainsKHR");
+    if (!ask || !ask_times) return false;
     VkTimeDomainEXT domains[16];
     uint32_t count = 16;
     const VkResult result = ask(gpu.physical, &count, domains);
@@ -166,14 +175,12 @@ inline void Timeline::destroy(Gpu &gpu) {
 
 HALIDE_VULKAN_COLD inline void Timeline::calibrate(Gpu &gpu) {
     if (!can_calibrate || !clock.wants_calibration(tracer.now())) return;
-    const PFN_vkGetCalibratedTimestampsEXT ask =
-        gpu.vk.vkGetCalibratedTimestampsEXT ? gpu.vk.vkGetCalibratedTimestampsEXT : gpu.vk.vkGetCalibratedTimestampsKHR;
     VkCalibratedTimestampInfoEXT infos[2] = {};
     infos[0].sType = infos[1].sType = VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT;
     infos[0].timeDomain = VK_TIME_DOMAIN_DEVICE_EXT;
     infos[1].timeDomain = VK_TIME_DOMAIN_CLOCK_MONOTONIC_EXT;
     uint64_t times[2], deviation = 0;
-    const VkResult result = ask ? ask(gpu.device, 2, infos, times, &deviation) : VK_ERROR_EXTENSION_NOT_PRESENT;
+    const VkResult result = ask_times(gpu.device, 2, infos, times, &deviation);
     if (result == VK_SUCCESS) {
         clock.calibrate(times[0], times[1]);
         return;

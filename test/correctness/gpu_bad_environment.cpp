@@ -88,6 +88,32 @@ TEST_F(GpuBadEnvironment, NoQueueForGraphics) { nothing_works({"HL_VK_QUEUE", "'
 // The same, the other way round.
 TEST_F(GpuBadEnvironment, QueueForGraphics) { something_works(); }
 TEST_F(GpuBadEnvironment, QueueForComputeAlone) { something_works(); }
+
+// HL_VK_SYNC=timeline, and the layer says that the device has no timeline semaphores.
+TEST_F(GpuBadEnvironment, NoTimeline) { nothing_works({"HL_VK_SYNC", "timeline"}); }
+
+// The same device, with nothing forced: fences do.
+TEST_F(GpuBadEnvironment, TimelineNotOffered) {
+    something_works();
+    EXPECT_EQ(hv_layer_live("VkSemaphore"), 0);
+    EXPECT_EQ(hv_layer_live("VkFence"), 16);
+}
+
+// A timeline that is offered, and refused when it is made: fences do.
+TEST_F(GpuBadEnvironment, TimelineThatCannotBeMade) {
+    ASSERT_TRUE(hv_layer_fail("vkCreateSemaphore", -1, VK_ERROR_OUT_OF_HOST_MEMORY));
+    something_works();
+    EXPECT_EQ(hv_layer_live("VkSemaphore"), 0);
+    EXPECT_EQ(hv_layer_live("VkFence"), 16);
+}
+
+// HL_VK_SYNC=fence on a device that has timelines; and nothing forced, where the timeline is used.
+TEST_F(GpuBadEnvironment, FencesForced) {
+    something_works();
+    EXPECT_EQ(hv_layer_live("VkSemaphore"), 0);
+    EXPECT_EQ(hv_layer_live("VkFence"), 16);
+}
+
 // HL_VK_DEVICE=no-such-gpu
 TEST_F(GpuBadEnvironment, NoDeviceOfThatName) { nothing_works({"HL_VK_DEVICE", "no-such-gpu", "0 = "}); }
 
