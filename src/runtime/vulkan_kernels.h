@@ -8,6 +8,9 @@
 // Compiling takes milliseconds (25 for the first on an H200), so it happens outside every lock, see vulkan_launch.h.
 // A failed compilation leaves the kernel as it was.
 //
+// Pipelines of modules whose content was dropped (vulkan_modules.h: 64 MiB are kept) go too, so that a program which
+// makes new kernels without end does not fill the driver with them. A module that comes back is compiled again.
+//
 // Thread rule: unsafe, the device's lock, but for compile_variant, which touches nothing shared.
 
 #ifndef HALIDE_VULKAN_KERNELS_H
@@ -21,6 +24,8 @@ namespace {
 
 // Workgroup sizes in use at one time: pipelines that adapt to an image use a handful.
 constexpr uint32_t kVariants = 8;
+// Dropped modules are looked for each time so many pipelines were compiled, at milliseconds each.
+constexpr uint32_t kDropEvery = 32;
 
 struct VariantKey {
     uint32_t local_size[3];
@@ -90,6 +95,7 @@ public:
     // `epoch`: the open one, so that a pipeline just made is not the first to go.
     Variant *add(Gpu &gpu, Deferred &deferred, Kernel &kernel, const VariantKey &key, VkPipeline pipeline,
                  uint64_t epoch) {
+        if (++compiled % kDropEvery == 0) drop_unused(deferred);
         if (Variant *there = kernel.find(key)) {
             destroy_pipeline(gpu, pipeline);
             return there;
@@ -132,6 +138,7 @@ private:
     // Open addressing by the module's address; a power of two, at most half full.
     Array<CompiledModule *> table;
     uint32_t count;
+    uint32_t compiled;  // pipelines, ever
 
     static void destroy_kernels(Gpu &gpu, CompiledModule &m) {
         for (uint32_t i = 0; i < m.count; i++) {
@@ -165,6 +172,35 @@ private:
         }
         old.release();
         return good;
+    }
+
+    // Forgets the dropped modules; their pipelines die when the GPU is done with them. Without host memory for it,
+    // later.
+    void drop_unused(Deferred &deferred) {
+        Array<CompiledModule *> kept;
+        if (kept.reserve(count)) {
+            for (CompiledModule *&m : table) {
+                if (m && (!Modules::is_dropped(m->module) || !give_up(*m, deferred))) kept.push(m);
+                m = nullptr;
+            }
+            count = (uint32_t)kept.size();
+            for (CompiledModule *m : kept) table[place_of(m->module)] = m;
+        }
+        kept.release();
+    }
+    static bool give_up(CompiledModule &m, Deferred &deferred) {
+        size_t pipelines = 0;
+        for (uint32_t i = 0; i < m.count; i++) pipelines += m.kernels[i].variant_count;
+        if (!deferred.reserve(pipelines)) return false;
+        for (uint32_t i = 0; i < m.count; i++) {
+            for (uint32_t v = 0; v < m.kernels[i].variant_count; v++) {
+                const Variant &variant = m.kernels[i].variants[v];
+                deferred.push(Dying::pipeline, handle_number(variant.pipeline), variant.last_use);
+            }
+        }
+        host_free(m.kernels);
+        host_free(&m);
+        return true;
     }
 
     CompiledModule *find_module(const Module *module, Failure &failure) {

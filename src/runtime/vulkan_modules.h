@@ -70,6 +70,9 @@ public:
         }
     }
 
+    // Whether the content was dropped: then no pipeline call uses the module. It may come back at any time.
+    static bool is_dropped(const Module *m) { return (__atomic_load_n(&m->users, __ATOMIC_ACQUIRE) & kDropped) != 0; }
+
     void release_use(Module *m) {
         __atomic_sub_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
         if (__atomic_load_n(&kept_bytes, __ATOMIC_RELAXED) <= kKeepBytes) return;

@@ -58,6 +58,23 @@ Words32 make_blob(const Words32 &spirv) {
     return blob;
 }
 
+// The same program, 4 * `strings` * 64 KiB longer, and different for each number: debug strings that nothing refers to.
+Words32 padded(Words32 spirv, int strings, uint32_t number) {
+    size_t at = 5, end_of_modes = 5;
+    for (; at < spirv.size(); at += spirv[at] >> 16) {
+        if ((spirv[at] & 0xffff) == 16) end_of_modes = at + (spirv[at] >> 16);  // OpExecutionMode
+    }
+    Words32 text;
+    for (int i = 0; i < strings; i++) {
+        text.push_back(65535u << 16 | 7);  // OpString
+        text.push_back(spirv[3]++);        // a new id
+        text.insert(text.end(), 65532, 0x20202020u + number);
+        text.push_back(0);
+    }
+    spirv.insert(spirv.begin() + (std::ptrdiff_t)end_of_modes, text.begin(), text.end());
+    return spirv;
+}
+
 // The runtime's three entry points that generated code calls by name.
 struct Kernel {
     Words32 blob;
@@ -153,6 +170,31 @@ TEST(GpuBlobMain, CropsOfCrops) {
         ASSERT_OK(base.copy_to_host());
         ASSERT_TRUE(matches(base, [](const int *p) { return p[0] + (p[0] >= 71 && p[0] < 121 ? 1000 : 0); })) << spirv;
     }
+}
+
+// New kernels without end: neither their code nor their pipelines pile up, and one that comes back works.
+TEST(GpuBlobMain, NewKernelsWithoutEnd) {
+    const Words32 line = read_spirv("line_v21");
+    Line a(100), b(100);
+    fill(a, [](const int *p) { return p[0]; });
+    ASSERT_OK(a.copy_to_device(vulkan_interface()));
+    const int64_t before = hv_layer_live("VkPipeline");
+    Kernel kernel("line_v21");
+    void *first_state = nullptr;
+    for (int i = 0; i <= 170; i++) {
+        const int number = i % 170;  // the last one is the first again, with its old state
+        kernel.blob = make_blob(padded(line, 4, (uint32_t)number));
+        kernel.state = i == 170 ? first_state : nullptr;
+        ASSERT_EQ(kernel(b.raw_buffer(), a.raw_buffer(), 100, i), 0) << kernel.context.all();
+        if (i == 0) first_state = kernel.state;
+        if (i % 50 == 0 || i == 170) {
+            ASSERT_OK(b.copy_to_host());
+            ASSERT_TRUE(matches(b, [&](const int *p) { return p[0] + i; })) << i;
+        }
+    }
+    // 64 MiB of code are kept, and dropped ones are looked for now and then.
+    EXPECT_LE(hv_layer_live("VkPipeline") - before, 110);
+    EXPECT_GE(hv_layer_live("VkPipeline") - before, 60);
 }
 
 // The state survives a release of the device, and the blob may move: nothing may point into it any more.
