@@ -113,7 +113,7 @@ private:
 };
 Tracer tracer;  // zero-initialised
 
-inline bool tracing() { return __builtin_expect(__atomic_load_n(&tracer.on, __ATOMIC_RELAXED) != 0, 0); }
+inline bool tracing() { return __builtin_expect(__atomic_load_n(&tracer.on, __ATOMIC_ACQUIRE) != 0, 0); }
 
 // A call or a part of one, from here to the end of the scope.
 class TraceSpan {
@@ -350,15 +350,17 @@ inline bool Tracer::open_file(void *user_context, const char *name, uint64_t lim
 inline void Tracer::start(void *user_context, const char *name, uint64_t limit) {
     if (!name || !*name) return;
     halide_mutex_lock(&lock);
-    if (!getpid) getpid = (int (*)())halide_get_symbol("getpid");
-    const uint32_t this_process = getpid ? (uint32_t)getpid() : 0;
-    if (!process) process = this_process;
-    if (process == this_process && !on) {
+    if (!getpid) {
+        // Once: a thread that began to record before tracing paused may look at these at any time.
+        getpid = (int (*)())halide_get_symbol("getpid");
+        pthread_self = (void *(*)())halide_get_symbol("pthread_self");
+        thread_number = (int (*)())halide_get_symbol("gettid");
+        process = getpid ? (uint32_t)getpid() : 0;
         clock = find_clock();
         if (clock && now_ns(clock) == 0) clock = nullptr;
         if (!clock) halide_start_clock(user_context);
-        pthread_self = (void *(*)())halide_get_symbol("pthread_self");
-        thread_number = (int (*)())halide_get_symbol("gettid");
+    }
+    if (!on && (!getpid || (uint32_t)getpid() == process)) {
         if (open_file(user_context, name, limit)) {
             if (file->bytes() <= 1) {
                 push(TraceKind::name_process, 0, 0, "Halide Vulkan: program", 0, 0, nullptr, 0);

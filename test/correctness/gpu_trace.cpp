@@ -89,9 +89,9 @@ void run_case(const std::string &name, const Settings &settings, Body &&body) {
     body();
     FILE *calls = std::fopen((folder + "/" + name + ".calls").c_str(), "w");
     hv_layer_print(calls);
-    for (const char *type : {"VkDevice", "VkBuffer", "VkDeviceMemory", "VkFence", "VkQueryPool", "VkPipelineCache",
-                             "VkPipeline", "VkPipelineLayout", "VkDescriptorSetLayout", "VkDescriptorPool",
-                             "VkDescriptorSet", "VkCommandPool", "VkCommandBuffer"}) {
+    for (const char *type :
+         {"VkDevice", "VkBuffer", "VkDeviceMemory", "VkFence", "VkQueryPool", "VkPipelineCache", "VkPipeline",
+          "VkPipelineLayout", "VkDescriptorSetLayout", "VkDescriptorPool", "VkCommandPool", "VkCommandBuffer"}) {
         std::fprintf(calls, "unnamed.%s %lld\n", type, (long long)hv_layer_unnamed(type));
     }
     for (const char *part : {"Halide: _kernel_alpha0", "Halide: staging", "Halide: device", "Halide: queue"})
