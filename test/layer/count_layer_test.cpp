@@ -80,16 +80,26 @@ TEST_F(CountLayer, FailsTheNthCall) {
     make_device();
     EXPECT_EQ(hv_layer_fail("vkDestroyDevice", 1, VK_ERROR_DEVICE_LOST), 0) << "returns nothing, so cannot fail";
     EXPECT_EQ(hv_layer_fail("vkNoSuchCall", 1, VK_ERROR_DEVICE_LOST), 0);
-    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", 2, VK_ERROR_DEVICE_LOST), 1);
+    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", 2, VK_ERROR_OUT_OF_DEVICE_MEMORY), 1);
     const uint64_t before = hv_layer_failed();
     EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
-    EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_DEVICE_LOST);
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_OUT_OF_DEVICE_MEMORY);
     EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
     EXPECT_EQ(hv_layer_failed() - before, 1u);
     ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", -1, VK_ERROR_OUT_OF_HOST_MEMORY), 1);
     for (int i = 0; i < 3; i++) EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_OUT_OF_HOST_MEMORY);
     hv_layer_clear();
     EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+}
+
+// A device that is lost stays lost, whatever is cleared.
+TEST_F(CountLayer, LosesTheDevice) {
+    make_device();
+    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", 2, VK_ERROR_DEVICE_LOST), 1);
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_SUCCESS);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_DEVICE_LOST);
+    hv_layer_clear();
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_DEVICE_LOST);
 }
 
 TEST_F(CountLayer, KeepsALedger) {
