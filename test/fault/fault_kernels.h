@@ -67,12 +67,39 @@ inline void vector(const MockDispatch *d) {
     memcpy(members, d->bindings[0].bytes, sizeof(members));
     run_line(d, 4, members[2], members[3], 0);
 }
-// The runtime's own copy kernel: 16 bytes at a time from binding 0 to binding 1.
-inline void copy(const MockDispatch *d) {
+// The runtime's own kernels, both called "main": dense copies have two buffers, strided ones a grid before them.
+inline void copy_dense(const MockDispatch *d) {
     uint32_t count;
     memcpy(&count, d->push, 4);
     memcpy(d->bindings[1].bytes, d->bindings[0].bytes, (size_t)count * 16);
 }
+// As vulkan_strided_kernel.h has it. The variant for bytes asks for the capability to address them.
+inline void copy_strided(const MockDispatch *d) {
+    constexpr uint32_t kOpCapability = 17, kStorageBuffer8BitAccess = 4448;
+    uint32_t unit = 4;
+    for (uint64_t at = 5; at + 1 < d->code_words && (d->code[at] & 0xffff) == kOpCapability; at += 2) {
+        if (d->code[at + 1] == kStorageBuffer8BitAccess) unit = 1;
+    }
+    struct {
+        uint32_t count, threads, run, inside, from, to, dims, unused;
+        uint32_t dim[16][4];
+    } grid = {};
+    memcpy(&grid, d->bindings[0].bytes, d->bindings[0].size < sizeof(grid) ? d->bindings[0].size : sizeof(grid));
+    for (uint32_t i = 0; i < grid.count; i++) {
+        uint32_t point = (grid.inside + i) / grid.run;
+        const uint32_t at = grid.inside + i - point * grid.run;
+        uint32_t from = grid.from + at, to = grid.to + at;
+        for (uint32_t k = 0; k < grid.dims; k++) {
+            point += grid.dim[k][1];
+            const uint32_t index = point % grid.dim[k][0];
+            point /= grid.dim[k][0];
+            from += index * grid.dim[k][2];
+            to += index * grid.dim[k][3];
+        }
+        memcpy(d->bindings[2].bytes + (uint64_t)to * unit, d->bindings[1].bytes + (uint64_t)from * unit, unit);
+    }
+}
+inline void copy(const MockDispatch *d) { d->binding_count == 2 ? copy_dense(d) : copy_strided(d); }
 
 inline std::vector<uint32_t> read_spirv(const std::string &name) {
     const char *folder = getenv("HV_SPIRV");

@@ -19,6 +19,8 @@ struct MockDispatch {
     const MockBinding *bindings;
     uint32_t binding_count;
     const uint8_t *push;
+    const uint32_t *code;
+    uint64_t code_words;
 };
 enum MockCompletion { MOCK_AT_ONCE, MOCK_AFTER_POLLS, MOCK_BY_HAND };
 

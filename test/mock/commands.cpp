@@ -38,6 +38,8 @@ struct Dispatch {
         dispatch.bindings = bindings.data();
         dispatch.binding_count = (uint32_t)bindings.size();
         dispatch.push = p.pushes ? push : nullptr;
+        dispatch.code = p.words.data();
+        dispatch.code_words = p.words.size();
         function(&dispatch);
     }
 };

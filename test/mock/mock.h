@@ -38,7 +38,9 @@ struct MockDispatch {
     uint32_t groups[3], local_size[3];
     const struct MockBinding *bindings;
     uint32_t binding_count;
-    const uint8_t *push;  // 128 bytes; null where the shader has none
+    const uint8_t *push;   // 128 bytes; null where the shader has none
+    const uint32_t *code;  // the SPIR-V
+    uint64_t code_words;
 };
 typedef void (*MockKernel)(const struct MockDispatch *);
 

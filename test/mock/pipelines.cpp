@@ -50,6 +50,7 @@ VkResult do_vkCreateComputePipelines(VkDevice handle, VkPipelineCache cache, uin
         Shader &shader = get(stage.module);
         Pipeline *pipeline = make(device, callbacks, &out[i]);
         pipeline->kernel = stage.pName;
+        pipeline->words = shader.words;
         read_shader(shader.words, pipeline->kernel, pipeline->local_size, &pipeline->pushes);
         const Profile &p = *device.profile;
         for (int d = 0; d < 3; d++) {

@@ -99,6 +99,7 @@ struct Pipeline : Object {
     std::string kernel;
     uint32_t local_size[3] = {1, 1, 1};
     bool pushes = false;
+    std::vector<uint32_t> words;
 };
 struct PipelineLayout : Object {
     uint32_t push_bytes = 0;
