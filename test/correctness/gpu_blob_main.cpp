@@ -178,6 +178,7 @@ TEST(GpuBlobMain, NewKernelsWithoutEnd) {
     Line a(100), b(100);
     fill(a, [](const int *p) { return p[0]; });
     ASSERT_OK(a.copy_to_device(vulkan_interface()));
+    allocate_on_device(b);
     const int64_t before = hv_layer_live("VkPipeline");
     Kernel kernel("line_v21");
     void *first_state = nullptr;
