@@ -30,6 +30,7 @@ def blocks(text):
 
 
 def language_of(lines):
+    lines = "\n".join(lines).replace("\\\n", " ").splitlines()
     if lines[0].startswith("import "):
         return "python"
     if re.match(r"(find_package|halide_vulkan_jit|add_halide_\w+)\(", lines[0]):

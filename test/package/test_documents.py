@@ -177,7 +177,7 @@ def test_changelog_begins_with_this_version():
 
 def test_blocks_are_read():
     """The reader itself: fenced and indented blocks, comments, joined lines, variables in front."""
-    text = "a\n\n    X=1 make b \\\n        c   # d\n\n```sh\n# only this\nctest -R 'e f'\n```\n\n    find_package(g)\n"
+    text = "a\n\n    X=1 \\\n        make b c   # d\n\n```sh\n# only this\nctest -R 'e f'\n```\n\n    find_package(g)\n"
     found = documents.blocks(text)
     assert [language for language, _ in found] == ["sh", "sh", "cmake"]
     assert documents.commands(found[0][1]) == [["X=1", "make", "b", "c"]]
