@@ -233,7 +233,7 @@ def test_off_asks_nothing_of_the_driver(cases):
         assert on[call] == count, call
         assert call not in off or call == "vkGetPhysicalDeviceQueueFamilyProperties", call
     assert on["vkGetCalibratedTimestampsEXT"] >= 1 and "vkGetCalibratedTimestampsEXT" not in off
-    assert on["vkSetDebugUtilsObjectNameEXT"] > 100 and "vkSetDebugUtilsObjectNameEXT" not in off
+    assert on["vkSetDebugUtilsObjectNameEXT"] > 50 and "vkSetDebugUtilsObjectNameEXT" not in off
     ours = {"vkGetCalibratedTimestampsEXT", "vkSetDebugUtilsObjectNameEXT", *traced}
     # How often a fence is asked depends on time.
     compared = {call for call in {*on, *off} if call[:2] in ("vk", "li")} - ours - {"vkGetFenceStatus"}
