@@ -25,6 +25,7 @@
 #include "vulkan_cache_file.h"
 #include "vulkan_flush.h"
 #include "vulkan_hazards.h"
+#include "vulkan_range_cache.h"
 #include "vulkan_ranges.h"
 #include "vulkan_ring.h"
 #include "vulkan_strides.h"

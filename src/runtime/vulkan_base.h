@@ -100,10 +100,8 @@ inline bool checked_mul(int64_t a, int64_t b, int64_t *out) {
 inline int lowest_bit(uint64_t value) { return __builtin_ctzll(value); }
 inline int highest_bit(uint64_t value) { return 63 - __builtin_clzll(value); }
 
-inline bool same_text(const char *a, const char *b) {
-    while (*a && *a == *b) a++, b++;
-    return *a == *b;
-}
+// The C library's, which compares many bytes at once: a loop over a kernel's name was a tenth of a launch.
+inline bool same_text(const char *a, const char *b) { return __builtin_strcmp(a, b) == 0; }
 inline size_t text_length(const char *s) {
     size_t n = 0;
     while (s[n]) n++;

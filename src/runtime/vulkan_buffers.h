@@ -22,12 +22,8 @@ inline uint64_t element_bytes(const halide_buffer_t *buf) { return (uint64_t)((b
 
 // Size in bytes of a buffer's data and the distance from its lowest byte to its minimal element.
 inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t *minimal, Failure &failure) {
-    StridedView view;
     int64_t lowest;
-    if (!view_of(buf->dim, buf->dimensions, element_bytes(buf), view, failure) ||
-        !measure(view, &lowest, bytes, failure)) {
-        return false;
-    }
+    if (!measure_dimensions(buf->dim, buf->dimensions, element_bytes(buf), &lowest, bytes, failure)) return false;
     *minimal = (uint64_t)-lowest;
     return true;
 }

@@ -470,8 +470,8 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
         const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, "device copy, by kernel", whole);
-        if (d.copy_kernel.record(d.gpu, d.shapes, s, s.commands(), source.buffer, from_offset, destination.buffer,
-                                 to_offset, whole, full)) {
+        if (d.copy_kernel.record(d.gpu, d.shapes, s, source.buffer, from_offset, destination.buffer, to_offset, whole,
+                                 full)) {
             done = whole;
         } else if (*full) {
             return false;

@@ -121,8 +121,8 @@ public:
 
     // Records the dispatch for the part of the copy that is a multiple of kCopyUnit. False when the kernel cannot be
     // had, or the batch has no descriptor set left (*full): then nothing was recorded.
-    bool record(Gpu &gpu, Shapes &shapes, const Submissions &submissions, VkCommandBuffer commands, VkBuffer from,
-                uint64_t from_offset, VkBuffer to, uint64_t to_offset, uint64_t bytes, bool *full) {
+    bool record(Gpu &gpu, Shapes &shapes, Submissions &submissions, VkBuffer from, uint64_t from_offset, VkBuffer to,
+                uint64_t to_offset, uint64_t bytes, bool *full) {
         *full = false;
         const VkPipeline copy = ready(gpu, shapes);
         if (!copy) return false;
@@ -142,7 +142,8 @@ public:
         const uint32_t count = (uint32_t)(bytes / kCopyUnit);
         const uint32_t groups = min_of(kCopyGroups, (count + kCopyThreads - 1) / kCopyThreads);
         const uint32_t push[2] = {count, groups * kCopyThreads};
-        gpu.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, copy);
+        const VkCommandBuffer commands = submissions.commands();
+        submissions.bind_pipeline(gpu, copy);
         gpu.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, shape->layout, 0, 1, &set, 0, nullptr);
         gpu.vk.vkCmdPushConstants(commands, shape->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), push);
         gpu.vk.vkCmdDispatch(commands, groups, 1, 1);

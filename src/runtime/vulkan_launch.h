@@ -207,13 +207,10 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
                                                         : " was freed, or its device was released");
         return false;
     }
-    StridedView view;
     int64_t lowest;
     uint64_t bytes;
-    if (!view_of(buf->dim, buf->dimensions, (uint64_t)((buf->type.bits + 7) / 8), view, failure) ||
-        !measure(view, &lowest, &bytes, failure)) {
+    if (!measure_dimensions(buf->dim, buf->dimensions, (uint64_t)((buf->type.bits + 7) / 8), &lowest, &bytes, failure))
         return false;
-    }
     Region &region = d.memory.region(h->region);
     const uint64_t minimal = (uint64_t)-lowest;
     if (h->origin < minimal || h->origin - minimal + bytes > region.size) {
@@ -468,7 +465,7 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
         writes[count++].pBufferInfo = scratch.descriptors.data() + uniforms;
     }
     if (count) vk.vkUpdateDescriptorSets(d.gpu.device, count, writes, 0, nullptr);
-    vk.vkCmdBindPipeline(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, variant.pipeline);
+    s.bind_pipeline(d.gpu, variant.pipeline);
     vk.vkCmdBindDescriptorSets(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, kernel->shape->layout, 0, 1, &set, 0,
                                nullptr);
     variant.last_use = epoch;

@@ -31,7 +31,7 @@
 
 #include "vulkan_budget.h"
 #include "vulkan_marks.h"
-#include "vulkan_ranges.h"
+#include "vulkan_range_cache.h"
 
 namespace halide_vulkan {
 namespace {
@@ -74,6 +74,7 @@ public:
     uint64_t alignment;
     uint64_t reserved_bytes;  // in blocks
     uint32_t block_count() const { return live_blocks; }
+    uint64_t used_bytes() const { return ranges.used_bytes() - kept.bytes(); }
 
     bool create(Gpu &gpu, Failure &failure) {
         VkBuffer probe = VK_NULL_HANDLE;
@@ -158,7 +159,9 @@ public:
         if (r.range == Ranges::kNone || r.alias || r.cpu_writers || r.cpu_readers) return false;
         unpark(completed);
         if (parked_count == kParked || parked_bytes + r.size > kParkedBytes) return false;
-        const uint32_t fresh = ranges.allocate_idle(r.size, idle_since);
+        uint32_t fresh = kept.take(ranges, r.size, idle_since);
+        if (fresh == Ranges::kNone) fresh = ranges.allocate_idle(r.size, idle_since);
+        if (fresh == Ranges::kNone && kept.give_back(ranges)) fresh = ranges.allocate_idle(r.size, idle_since);
         if (fresh == Ranges::kNone) return false;
         const OwnedBuffer &old_buffer = blocks[ranges.block(r.range)].buffer;
         Block &block = blocks[ranges.block(fresh)];
@@ -217,7 +220,7 @@ public:
         r.alias = VK_NULL_HANDLE;
         if (r.range != Ranges::kNone) {
             trace("Vulkan: Released memory for device region", r.offset);
-            ranges.free(r.range);
+            kept.keep(ranges, r.range);
         }
         r.next_unused = unused_region;
         unused_region = id;
@@ -255,6 +258,7 @@ public:
     // Destroys blocks that hold no region and that the GPU is done with. Returns how many bytes went.
     uint64_t trim(Gpu &gpu, uint64_t completed) {
         unpark(completed);
+        kept.give_back(ranges);
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < blocks.size(); i++) {
             Block &b = blocks[i];
@@ -267,6 +271,7 @@ public:
     // Trim by age: destroys the blocks that are empty and were not used since the sweep before.
     void sweep(Gpu &gpu, uint64_t completed) {
         unpark(completed);
+        kept.give_back(ranges);
         for (Block &b : blocks) {
             if (b.live && !b.used && ranges.block_is_free(b.first_range) && ranges.last_use(b.first_range) <= completed)
                 remove_block(gpu, b);
@@ -274,7 +279,8 @@ public:
         }
     }
     // The newest epoch that an empty block waits for; 0 when none does.
-    uint64_t empty_blocks_last_use() const {
+    uint64_t empty_blocks_last_use() {
+        kept.give_back(ranges);
         uint64_t newest = 0;
         for (const Block &b : blocks) {
             if (b.live && ranges.block_is_free(b.first_range)) newest = max_of(newest, ranges.last_use(b.first_range));
@@ -293,6 +299,7 @@ public:
         blocks.release();
         regions.release();
         ranges.release();
+        kept.forget();
     }
 
 private:
@@ -301,6 +308,7 @@ private:
 
     Array<Block> blocks;
     Array<Region> regions;
+    RangeCache kept;  // freed ranges, in use as far as `ranges` knows
     MemoryOrder order;
     // Ranges that were replaced, oldest first; in use as far as `ranges` knows. A batch has 64 commands, and half the
     // bound of staging is what uploads may keep busy here.
@@ -433,7 +441,7 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, 
 // What was asked, what is held, and every limit that is known.
 inline void Memory::explain_shortage(const Gpu &gpu, uint64_t bytes, const Failure &cause, Failure &failure) const {
     Text text = failure.because(cause.failed() ? cause.code : (int)kOutOfMemory);
-    text << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << ranges.used_bytes() << " in use, "
+    text << "Vulkan: no device memory for a buffer of " << bytes << " bytes (" << used_bytes() << " in use, "
          << reserved_bytes << " held";
     const HeapBudget budget = ask_budget(gpu, order.types[0]);
     if (budget.known) text << "; " << budget.usage << " of the budget of " << budget.budget << " used";
@@ -450,8 +458,9 @@ inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, u
         failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
         return kNoIndex;
     }
-    uint32_t range = ranges.allocate(size);
-    if (range == Ranges::kNone && parked_count > 0) {
+    uint32_t range = kept.take(ranges, size);
+    if (range == Ranges::kNone) range = ranges.allocate(size);
+    if (range == Ranges::kNone && (kept.give_back(ranges) || parked_count > 0)) {
         unpark(UINT64_MAX);
         range = ranges.allocate(size);
     }

@@ -43,7 +43,7 @@ inline bool collect_stats(void *user_context, halide_vulkan_stats &out, Failure 
     out.barriers = d.submissions.barriers;
     out.waits = d.waits;
     out.reserved_bytes = d.memory.reserved_bytes;
-    out.used_bytes = d.memory.ranges.used_bytes();
+    out.used_bytes = d.memory.used_bytes();
     out.staging_bytes = d.staging.in_use(d.submissions.completed);
     Text(out.device_name, sizeof(out.device_name)) << d.gpu.properties.deviceName;
     PipelineCache &cache = d.cache;

@@ -240,7 +240,7 @@ public:
         writes[1].pBufferInfo = storage;
         gpu.vk.vkUpdateDescriptorSets(gpu.device, 2, writes, 0, nullptr);
         const VkCommandBuffer commands = submissions.commands();
-        gpu.vk.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        submissions.bind_pipeline(gpu, pipeline);
         gpu.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, shape->layout, 0, 1, &set, 0, nullptr);
         gpu.vk.vkCmdDispatch(commands, groups, 1, 1);
         return true;

@@ -107,6 +107,30 @@ inline bool measure(const StridedView &v, int64_t *lowest, uint64_t *bytes, Fail
     return true;
 }
 
+// view_of and measure at once, for each buffer of each launch. Numbers of everyday size need no care about overflow.
+template<typename Dimension>
+inline bool measure_dimensions(const Dimension *dim, int dims, uint64_t element_bytes, int64_t *lowest, uint64_t *bytes,
+                               Failure &f) {
+    static_assert(sizeof(dim->stride) == 4 && sizeof(dim->extent) == 4, "products must fit");
+    // 16 dimensions of 2^40 elements of 2^16 bytes stay below 2^62.
+    constexpr int64_t kReach = (int64_t)1 << 40, kElement = 1 << 16;
+    int64_t low = 0, high = 1;
+    bool everyday = dims >= 0 && dims <= kMaxDimensions && element_bytes > 0 && element_bytes < (uint64_t)kElement;
+    for (int i = 0; everyday && i < dims; i++) {
+        const int64_t reach = (int64_t)dim[i].stride * ((int64_t)dim[i].extent - 1);
+        everyday = dim[i].extent > 0 && reach > -kReach && reach < kReach;
+        low += min_of<int64_t>(reach, 0);
+        high += max_of<int64_t>(reach, 0);
+    }
+    if (everyday) {
+        *lowest = low * (int64_t)element_bytes;
+        *bytes = (uint64_t)(high - low) * element_bytes;
+        return true;
+    }
+    StridedView view;
+    return view_of(dim, dims, element_bytes, view, f) && measure(view, lowest, bytes, f);
+}
+
 // Whether two views of the same memory may share a byte, judged by their spans: true too often rather than too seldom.
 inline bool may_overlap(const StridedView &a, const StridedView &b) {
     if (is_empty(a) || is_empty(b)) return false;

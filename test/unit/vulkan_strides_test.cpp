@@ -413,6 +413,45 @@ TEST(Strides, DimensionsInElementsAreMeasuredInBytes) {
     EXPECT_EQ(lowest, (int64_t)INT32_MIN * 16);
 }
 
+TEST(Strides, ABufferIsMeasuredAsItsViewIs) {
+    struct Dimension {
+        int32_t extent, stride;
+    };
+    Random random(17);
+    int refused = 0, everyday = 0;
+    const auto number = [&] {
+        const int32_t extremes[] = {INT32_MIN, INT32_MIN + 1, -1,        0,       1,
+                                    2,         INT32_MAX - 1, INT32_MAX, 1 << 20, -(1 << 20)};
+        const uint64_t r = random();
+        return r % 4 == 0 ? extremes[(r >> 8) % 10] : (int32_t)((r >> 8) % 300) - (r % 4 == 1 ? 50 : 0);
+    };
+    for (int round = 0; round < 200000; round++) {
+        Dimension dim[kMaxDimensions + 1];
+        for (Dimension &d : dim) d = {number(), number()};
+        const int dims = round % 97 == 0 ? (int)(random() % 40) - 10 : (int)(random() % (kMaxDimensions + 1));
+        const uint64_t sizes[] = {0, 1, 2, 4, 8, 16, 65535, 65536, 1ull << 33, 1ull << 62, 1ull << 63};
+        const uint64_t element_bytes = sizes[random() % 11];
+        if (dims > kMaxDimensions + 1) continue;
+        StridedView view;
+        Failure wanted_failure, failure;
+        int64_t wanted_lowest = 0, lowest = 0;
+        uint64_t wanted_bytes = 0, bytes = 0;
+        const bool wanted = view_of(dim, dims, element_bytes, view, wanted_failure) &&
+                            measure(view, &wanted_lowest, &wanted_bytes, wanted_failure);
+        ASSERT_EQ(measure_dimensions(dim, dims, element_bytes, &lowest, &bytes, failure), wanted);
+        if (!wanted) {
+            ASSERT_STREQ(failure.message, wanted_failure.message);
+            refused++;
+            continue;
+        }
+        ASSERT_EQ(lowest, wanted_lowest);
+        ASSERT_EQ(bytes, wanted_bytes);
+        everyday += bytes > 0;
+    }
+    EXPECT_GT(refused, 1000);
+    EXPECT_GT(everyday, 1000);
+}
+
 TEST(Strides, OverlapOfSpansIsNeverMissed) {
     Random random(26);
     int apart = 0, shared = 0;
