@@ -59,15 +59,27 @@ protected:
         return f.compile_to_callable({input, seed}, gpu_target());
     }
 
+    static uint64_t made() {
+        return sum_of({"vkCreate", "vkDestroy", "vkAllocate", "vkFree", "vkMapMemory", "vkUnmapMemory", "vkBindBuffer",
+                       "vkResetDescriptorPool"});
+    }
+
     void sync() { ASSERT_OK(sync_global(nullptr, vulkan_interface())); }
 
     // Does the operation until the caches are full, then kCount times more, counted. `mallocs_of_halide`: of the host,
     // by the pipeline itself, in each operation.
     Counts count(const std::function<void(uint32_t)> &operation, uint64_t mallocs_of_halide = 0) {
+        // Staging grows to its 60 MiB as long as uploads come faster than they are done, and on a busy machine the
+        // software device falls behind further than it did while warming up.
+        for (int round = 0; round < 4 && !HasFatalFailure(); round++) {
+            for (uint32_t i = 0; i < kCount && !HasFatalFailure(); i++) operation(i);
+            sync();
+            hv_layer_reset();
+            for (uint32_t i = 0; i < kCount && !HasFatalFailure(); i++) operation(i);
+            sync();
+            if (made() == 0) break;
+        }
         Counts c;
-        // Staging grows to its 60 MiB as long as uploads come faster than they are done.
-        for (uint32_t i = 0; i < 2 * kCount && !HasFatalFailure(); i++) operation(i);
-        sync();
         hv_layer_reset();
         jit_allocations = 0;
         counting = true;
@@ -87,8 +99,7 @@ protected:
         c.pipeline_binds = hv_layer_count_prefix("vkCmdBindPipeline");
         c.set_binds = sum_of({"vkCmdBindDescriptorSets", "vkCmdPushDescriptorSet"});
         c.set_updates = hv_layer_count_prefix("vkUpdateDescriptorSet");
-        c.made = sum_of({"vkCreate", "vkDestroy", "vkAllocate", "vkFree", "vkMapMemory", "vkUnmapMemory",
-                         "vkBindBuffer", "vkResetDescriptorPool"});
+        c.made = made();
         c.host_allocations = jit_allocations;
         print(c);
         EXPECT_EQ(c.made, 0u) << "objects created, destroyed, allocated, freed or mapped";
@@ -207,7 +218,8 @@ TEST_F(GpuCallsPerOperation, LaunchWithDynamicWorkgroups) {
     expect_launches(alternating, kCount);
     // Besides polls, and barriers that a batch does without where all before it is done.
     const auto fixed = [](const Counts &c) { return c.before_sync - c.polls - c.barriers - c.pipeline_binds; };
-    EXPECT_EQ(fixed(alternating), fixed(same)) << "it costs no other call more";
+    EXPECT_NEAR((double)fixed(alternating), (double)fixed(same), 3)
+        << "it costs no other call more; a batch may be begun ahead before one and not before the other";
     EXPECT_EQ(alternating.pipeline_binds, kCount);
     EXPECT_EQ(same.pipeline_binds, kCount / 64) << "one for each batch";
     b.copy_to_host();
