@@ -13,7 +13,7 @@
 #ifndef HALIDE_VULKAN_HANDLES_H
 #define HALIDE_VULKAN_HANDLES_H
 
-#include "vulkan_base.h"
+#include "vulkan_lock.h"
 
 namespace halide_vulkan {
 namespace {
@@ -38,7 +38,7 @@ public:
     // an orphan from the start.
     uint64_t make(Device *device, const uint32_t *releasing, uint32_t region, uint64_t bytes, uint64_t origin,
                   bool wrapped) {
-        halide_mutex_lock(&lock);
+        lock.lock();
         uint32_t index = unused;
         if (index != 0) {
             unused = at(index)->next_unused;
@@ -60,7 +60,7 @@ public:
             h.wrapped = wrapped;
             number = kTag | ((uint64_t)h.generation << 32) | index;
         }
-        halide_mutex_unlock(&lock);
+        lock.unlock();
         return number;
     }
 
@@ -79,10 +79,10 @@ public:
 
     // False when the number is stale: then there is nothing to end.
     bool drop(uint64_t number) {
-        halide_mutex_lock(&lock);
+        lock.lock();
         Handle *h = find(number);
         if (h) drop_locked(h, number);
-        halide_mutex_unlock(&lock);
+        lock.unlock();
         return h != nullptr;
     }
     // With the table locked.
@@ -93,17 +93,17 @@ public:
         unused = (uint32_t)number;
     }
 
-    void lock_table() { halide_mutex_lock(&lock); }
-    void unlock_table() { halide_mutex_unlock(&lock); }
+    void lock_table() { lock.lock(); }
+    void unlock_table() { lock.unlock(); }
 
     // For device_release: the device's handles stay, to be freed, but lead nowhere.
     void orphan_all(const Device *device) {
-        halide_mutex_lock(&lock);
+        lock.lock();
         for (uint32_t i = 1; i <= count; i++) {
             Handle *h = at(i);
             if (h->live && h->device == device) __atomic_store_n(&h->device, nullptr, __ATOMIC_RELAXED);
         }
-        halide_mutex_unlock(&lock);
+        lock.unlock();
     }
 
 private:
@@ -114,7 +114,7 @@ private:
     static constexpr uint64_t kTag = 0xb5ull << 56, kTagMask = 0xffull << 56;
     static constexpr uint32_t kGenerationMask = 0xffffff;
 
-    halide_mutex lock;
+    Lock lock;
     uint32_t count;   // entries ever made; the first is number 1; atomic
     uint32_t unused;  // list of reusable entries, 0 = none
     Handle *chunks[kChunks];
