@@ -30,45 +30,58 @@ protected:
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
         hv_layer_clear();
     }
-    static void release() { vulkan_interface()->device_release(nullptr, vulkan_interface()); }
-
     // out = seed + x + the sum of count - 1 inputs, the k-th times k + 1. The k-th input holds k + 3 everywhere.
     struct Kernel {
         Func f;
         Param<uint32_t> seed{"seed"};
         std::vector<ImageParam> inputs;
     };
-    std::vector<Words> inputs;
-    std::vector<Kernel> kernels;
-
-    GpuDescriptors() : kernels(kMostBuffers + 1) {
-        for (uint32_t k = 0; k + 1 < (uint32_t)kMostBuffers; k++) {
-            inputs.emplace_back(kWords);
-            inputs.back().fill(k + 3);
-            inputs.back().set_host_dirty();
-        }
-        for (int count = 1; count <= kMostBuffers; count++) {
-            Kernel &kernel = kernels[count];
-            Var x("x"), xi("xi");
-            Expr sum = kernel.seed + cast<uint32_t>(x);
-            for (int k = 0; k < count - 1; k++) {
-                kernel.inputs.emplace_back(UInt(32), 1, "in" + std::to_string(k));
-                kernel.inputs.back().set(inputs[k]);
-                sum += kernel.inputs.back()(x) * Expr((uint32_t)k + 1);
+    // Compiled once for all tests, and never destroyed.
+    struct Kernels {
+        std::vector<Words> inputs;
+        std::vector<Kernel> of = std::vector<Kernel>(kMostBuffers + 1);
+        Kernels() {
+            for (uint32_t k = 0; k + 1 < (uint32_t)kMostBuffers; k++) {
+                inputs.emplace_back(kWords);
+                inputs.back().fill(k + 3);
+                inputs.back().set_host_dirty();
             }
-            kernel.f = Func("of_" + std::to_string(count));
-            kernel.f(x) = sum;
-            kernel.f.gpu_tile(x, xi, 8, TailStrategy::GuardWithIf);
+            for (int count = 1; count <= kMostBuffers; count++) {
+                Kernel &kernel = of[count];
+                Var x("x"), xi("xi");
+                Expr sum = kernel.seed + cast<uint32_t>(x);
+                for (int k = 0; k < count - 1; k++) {
+                    kernel.inputs.emplace_back(UInt(32), 1, "in" + std::to_string(k));
+                    kernel.inputs.back().set(inputs[k]);
+                    sum += kernel.inputs.back()(x) * Expr((uint32_t)k + 1);
+                }
+                kernel.f = Func("of_" + std::to_string(count));
+                kernel.f(x) = sum;
+                kernel.f.gpu_tile(x, xi, 8, TailStrategy::GuardWithIf);
+            }
         }
+    };
+    static Kernels &kernels() {
+        static Kernels *all = new Kernels;
+        return *all;
     }
+    // A device is released with nothing on it.
+    static void release() {
+        for (Words &input : kernels().inputs) {
+            input.device_free();
+            input.set_host_dirty();
+        }
+        vulkan_interface()->device_release(nullptr, vulkan_interface());
+    }
+
     static uint32_t expected(int count, uint32_t seed, int x) {
         uint32_t sum = seed + (uint32_t)x;
         for (uint32_t k = 0; k + 1 < (uint32_t)count; k++) sum += (k + 3) * (k + 1);
         return sum;
     }
     int launch(int count, uint32_t seed, Words &out) {
-        kernels[count].seed.set(seed);
-        kernels[count].f.realize(out, gpu_target());  // throws where the runtime returns an error
+        kernels().of[count].seed.set(seed);
+        kernels().of[count].f.realize(out, gpu_target());  // throws where the runtime returns an error
         return 0;
     }
 };
@@ -110,8 +123,6 @@ TEST_F(GpuDescriptors, EverySeventhAllocationIsRefused) {
             ASSERT_OK(outs[count].copy_to_host());
             ASSERT_TRUE(matches(outs[count], [&](const int *p) { return expected(count, 4, p[0]); })) << count;
         }
-        for (Words &input : inputs) ASSERT_OK(input.device_free());
-        for (Words &input : inputs) input.set_host_dirty();
     }
 }
 
