@@ -244,17 +244,17 @@ TEST_F(GpuMemoryPressure, MoreIsFreedThanThereIs) {
 // is refused.
 TEST_F(GpuMemoryPressure, ABudgetAboveTheHeapIsTheHeap) {
     ASSERT_TRUE(hv_layer_limit("heapBudget.0", 10000 * kMiB));
-    ASSERT_TRUE(hv_layer_limit("heapSize.0", 44 * kMiB));
+    ASSERT_TRUE(hv_layer_limit("heapSize.0", 50 * kMiB));
     hv_layer_log(1);
     hv_layer_reset();
-    Bytes buffers[30];
-    for (int i = 0; i < 30; i++) paint_fresh(buffers[i], kMiB, i);
+    Bytes buffers[40];
+    for (int i = 0; i < 40; i++) paint_fresh(buffers[i], kMiB, i);
     int result = 0, refused = 0;
     for (uint64_t i = 0; const char *call = hv_layer_logged(i, &result); i++)
         refused += std::strcmp(call, "vkAllocateMemory") == 0 && result != 0;
     hv_layer_log(0);
     EXPECT_EQ(refused, 0);
-    for (int i = 0; i < 30; i++) EXPECT_TRUE(holds(buffers[i], i));
+    for (int i = 0; i < 40; i++) EXPECT_TRUE(holds(buffers[i], i));
 }
 
 // Refused once while work is in flight: what is in flight ends, the submit is tried again, and nobody notices.

@@ -303,7 +303,8 @@ TEST_F(MockDevices, AWaitHoldsNoLock) {
             returned++;
         });
     }
-    while (waits() < 3) usleep(1000);
+    for (int i = 0; i < 2000 && waits() < waiting.size(); i++) usleep(1000);
+    EXPECT_EQ(waits(), waiting.size()) << "one waits for the other, not for the GPU";
     std::thread gpu = finish_after(2000);
     for (int i = 0; i < 5; i++) {
         launch(trial, other, in, i);
