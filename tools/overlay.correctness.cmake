@@ -42,11 +42,15 @@ if (Halide_TARGET MATCHES "vulkan")
         SOURCES
         gpu_allocation.cpp
         gpu_busy_uploads.cpp
+        gpu_descriptors.cpp
         gpu_memory_pressure.cpp
+        gpu_profile.cpp
         gpu_quiet_caller.cpp
         gpu_refused_calls.cpp
+        gpu_small_devices.cpp
         gpu_steady_state.cpp
         gpu_strided_copies.cpp
+        gpu_waits.cpp
     )
     set(counted_tests ${TEST_NAMES})
     foreach (test IN LISTS vulkan_tests counted_tests)

@@ -7,6 +7,7 @@
 #include "vulkan_host.h"
 
 #include "vulkan_base.h"
+#include "vulkan_features.h"
 #include "vulkan_json.h"
 
 #include "vulkan_functions.h"

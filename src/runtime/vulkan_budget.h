@@ -58,7 +58,9 @@ inline HeapBudget ask_budget(const Gpu &gpu, uint32_t memory_type) {
     memory.pNext = &budget;
     gpu.ask_memory(gpu.physical, &memory);
     const uint32_t heap = gpu.memory.memoryTypes[memory_type].heapIndex;
-    result = {budget.heapBudget[heap], budget.heapUsage[heap], budget.heapBudget[heap] != 0};
+    // A driver has been seen to report a budget above the size of its heap.
+    const uint64_t possible = min_of<uint64_t>(budget.heapBudget[heap], gpu.memory.memoryHeaps[heap].size);
+    result = {possible, budget.heapUsage[heap], budget.heapBudget[heap] != 0};
     return result;
 }
 

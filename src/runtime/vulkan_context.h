@@ -296,8 +296,10 @@ inline bool Session::acquire(Need need) {
         device = find_device(handle);
         if (!device && create) {
             start_tracing(user_context);
+            DeviceAbilities abilities = {};
+            abilities.features = kAllFeatures;
             device = create_state(user_context, halide_vulkan_get_allocation_callbacks(user_context), instance,
-                                  physical, handle, queue, family, {}, failure);
+                                  physical, handle, queue, family, abilities, failure);
             if (device) {
                 add_user(device);
                 list_device(device);

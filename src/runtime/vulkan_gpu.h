@@ -50,6 +50,36 @@ inline uint64_t now_ns(ClockGetTime clock) {
     return (uint64_t)t[0] * 1000000000u + (uint64_t)t[1];
 }
 
+// The kernels that were recorded last: when the device is lost, one of them is the likeliest cause. Names are copied,
+// since a pipeline may be unloaded before its work is done; some 30 instructions of a launch.
+class LastKernels {
+public:
+    // `bytes`: of the name, its end included.
+    void note(const char *name, uint32_t bytes) {
+        char *to = names[count++ & (kKept - 1)];
+        __builtin_memcpy(to, name, min_of<uint32_t>(bytes, kLength));
+        to[kLength - 1] = 0;
+    }
+    // " (last kernels: a, b)", the newest first, each once; nothing where there was none.
+    HALIDE_VULKAN_COLD void tell(Text &text) const {
+        const uint32_t kept = min_of(count, kKept);
+        for (uint32_t i = 0; i < kept; i++) {
+            const char *name = name_before(i);
+            bool told = false;
+            for (uint32_t k = 0; k < i && !told; k++) told = same_text(name_before(k), name);
+            if (!told) text << (i == 0 ? " (last kernels: " : ", ") << name;
+        }
+        if (kept) text << ")";
+    }
+
+private:
+    static constexpr uint32_t kKept = 4, kLength = 64;
+    char names[kKept][kLength];
+    uint32_t count;
+
+    const char *name_before(uint32_t i) const { return names[(count - 1 - i) & (kKept - 1)]; }
+};
+
 struct Gpu {
     VkInstance instance;
     VkPhysicalDevice physical;
@@ -72,6 +102,7 @@ struct Gpu {
     PFN_vkGetPhysicalDeviceMemoryProperties2 ask_memory;
     ClockGetTime clock;
     bool can_spin;
+    LastKernels last_kernels;
     bool lost;
     char lost_message[448];
 
@@ -104,10 +135,14 @@ HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char
                                           int code = kGenericError) {
     if (result == VK_ERROR_DEVICE_LOST && !gpu.lost) {
         gpu.lost = true;
-        Text(gpu.lost_message, sizeof(gpu.lost_message))
-            << "the device was lost in " << call << "; halide_device_release starts afresh";
+        Text kept(gpu.lost_message, sizeof(gpu.lost_message));
+        kept << "the device was lost in " << call;
+        gpu.last_kernels.tell(kept);
+        kept << "; halide_device_release starts afresh";
     }
-    return call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
+    Text text = call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
+    if (result == VK_ERROR_DEVICE_LOST) gpu.last_kernels.tell(text);
+    return text;
 }
 
 inline bool check_not_lost(Gpu &gpu, Failure &failure) {

@@ -9,6 +9,7 @@
 #define HALIDE_VULKAN_INSTANCE_H
 
 #include "vulkan_choice.h"
+#include "vulkan_features.h"
 #include "vulkan_functions.h"
 #include "vulkan_options.h"
 
@@ -24,6 +25,7 @@ struct DeviceAbilities {
     bool byte_storage;          // storageBuffer8BitAccess, switched on
     bool debug_utils;           // VK_EXT_debug_utils, switched on: names and labels
     bool calibrated;            // VK_EXT_calibrated_timestamps or its successor, switched on
+    uint32_t features;          // Feature bits, switched on
 };
 
 struct Instance {
@@ -386,6 +388,27 @@ inline bool fill_features(const Instance &in, VkPhysicalDevice device, uint32_t 
     return true;
 }
 
+// What kernels may count on, of what was asked for.
+inline uint32_t features_of(const FeatureChain &chain) {
+    const VkPhysicalDeviceFeatures &core = chain.features.features;
+    const struct {
+        VkBool32 there;
+        uint32_t feature;
+    } all[] = {
+        {core.shaderFloat64, kFloat64},
+        {core.shaderInt64, kInt64},
+        {core.shaderInt16, kInt16},
+        {chain.small.shaderFloat16, kFloat16},
+        {chain.small.shaderInt8, kInt8},
+        {chain.storage16.storageBuffer16BitAccess | chain.storage16.uniformAndStorageBuffer16BitAccess, kStorage16},
+        {chain.storage8.storageBuffer8BitAccess | chain.storage8.uniformAndStorageBuffer8BitAccess, kStorage8},
+        {chain.atomics.shaderBufferInt64Atomics, kAtomics64},
+    };
+    uint32_t features = 0;
+    for (const auto &one : all) features |= one.there ? one.feature : 0;
+    return features;
+}
+
 inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const DeviceOffer &offer, uint32_t family,
                               const VkAllocationCallbacks *callbacks, Failure &failure) {
     FeatureChain chain;
@@ -418,7 +441,8 @@ inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const Dev
     }
     in.abilities = {in.api_version,           chain.timeline.timelineSemaphore == VK_TRUE,
                     chain.memory_budget,      chain.storage8.storageBuffer8BitAccess == VK_TRUE,
-                    in.abilities.debug_utils, calibrated};
+                    in.abilities.debug_utils, calibrated,
+                    features_of(chain)};
     return device;
 }
 

@@ -47,6 +47,7 @@ struct Variant {
 struct Kernel {
     const Module *module;
     const BlobKernel *code;
+    uint32_t name_bytes;   // of code->name, its end included
     const char *asked_as;  // the entry's address when it was last asked for: a hint, compared by content all the same
     const SpirvInfo *info;
     Shape *shape;  // null until first launched
@@ -235,6 +236,7 @@ private:
             m.kernels[i].module = m.module;
             m.kernels[i].code = &m.module->blob.kernels[i];
             m.kernels[i].info = &m.module->infos[i];
+            m.kernels[i].name_bytes = (uint32_t)text_length(m.kernels[i].code->name) + 1;
         }
         m.loads = m.module->loads;
     }

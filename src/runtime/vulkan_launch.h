@@ -82,6 +82,7 @@ private:
     Outcome attempt(Session &session);
     bool check_arguments(const Gpu &gpu);
     bool check_limits(const Gpu &gpu);
+    bool check_features(const Gpu &gpu);
     bool over_limit(const Gpu &gpu) const {
         const uint32_t *limit = gpu.limits().maxComputeWorkGroupCount;
         return request.blocks[0] > limit[0] || request.blocks[1] > limit[1] || request.blocks[2] > limit[2];
@@ -160,6 +161,15 @@ inline bool Launch::check_limits(const Gpu &gpu) {
         return false;
     }
     return true;
+}
+
+inline bool Launch::check_features(const Gpu &gpu) {
+    const uint32_t missing = kernel->info->features & ~gpu.abilities.features;
+    if (!missing) return true;
+    Text text = failed(kDeviceRunFailed);
+    text << "it needs what this device does not have: ";
+    tell_features(missing, text);
+    return false;
 }
 
 // Which variant the launch needs, but for relocation, which depends on where its buffers lie.
@@ -352,8 +362,10 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     LaunchScratch &scratch = d.scratch;
     kernel = d.kernels.find(request.module, request.entry, failure);
     if (!kernel || !check_arguments(d.gpu) || !check_limits(d.gpu)) return Outcome::failed;
-    if (!kernel->shape)
+    if (!kernel->shape) {  // once for each kernel
+        if (!check_features(d.gpu)) return Outcome::failed;
         kernel->shape = d.shapes.find(d.gpu, kernel->code->uniform_buffers, kernel->code->storage_buffers, failure);
+    }
     VariantKey key;
     if (!kernel->shape || !make_key(key)) return Outcome::failed;
     if (!scratch.reserve(request.buffers)) {
@@ -469,6 +481,7 @@ inline void Launch::record(Device &d, LaunchScratch &scratch, Variant &variant, 
     vk.vkCmdBindDescriptorSets(s.commands(), VK_PIPELINE_BIND_POINT_COMPUTE, kernel->shape->layout, 0, 1, &set, 0,
                                nullptr);
     variant.last_use = epoch;
+    d.gpu.last_kernels.note(kernel->code->name, kernel->name_bytes);
     dispatch(d, scratch, variant.key.relocated);
     span.set_launch(epoch, request.blocks, request.threads);
 }

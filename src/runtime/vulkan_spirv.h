@@ -35,6 +35,7 @@ struct SpirvInfo {
     uint32_t local_size_ids[3] = {0, 0, 0};  // SpecId of the constant; 0 where this dimension is fixed
     Array<uint32_t> uniform_offsets;         // of the members of the block at binding 0; empty without one
     Array<SpirvBuffer> buffers;              // in binding order
+    uint32_t features = 0;                   // Feature bits that a device must have
     bool relocatable = false;
     const char *why_not = nullptr;  // where not relocatable
 
@@ -183,10 +184,26 @@ inline void read_uses(SpirvModule &module, SpirvInfo &out) {
     }
 }
 
+// What a buffer's elements ask of the device. Halide's kernels declare the extension for small ones and leave out the
+// capability, so their type decides.
+inline uint32_t feature_of_elements(const SpirvModule &module, uint32_t array) {
+    SpirvInstruction i = module.definition(array, kOpTypeRuntimeArray, 3);
+    if (i.count == 0) i = module.definition(array, kOpTypeArray, 4);
+    uint32_t type = i.count ? i[2] : 0;
+    const SpirvInstruction vector = module.definition(type, kOpTypeVector, 4);
+    if (vector.count) type = vector[2];
+    i = module.definition(type, kOpTypeInt, 4);
+    if (i.count == 0) i = module.definition(type, kOpTypeFloat, 3);
+    const uint32_t bits = i.count ? i[2] : 32;
+    if (bits == 8) return kStorage8;
+    return bits == 16 ? (uint32_t)kStorage16 : 0u;
+}
+
 // Takes up a storage buffer.
 inline bool read_buffer(const SpirvModule &module, const SpirvInstruction &i, SpirvInfo &out, Failure &failure) {
     const SpirvInstruction type = spirv_struct_of(module, i[1]);
     const uint32_t element = type.count == 3 ? type[2] : 0;
+    out.features |= feature_of_elements(module, element);
     uint32_t stride = 0;
     if (module.definition(element, kOpTypeRuntimeArray, 3).count || module.definition(element, kOpTypeArray, 4).count) {
         stride = module.ids[element].number;
@@ -333,6 +350,7 @@ inline bool read_scanned_spirv(SpirvModule &module, SpirvInfo &out, Failure &fai
     if (!read_entry_name(module, out, failure)) return false;
     if (!read_local_size(module, out, failure)) return false;
     if (!read_variables(module, out, failure)) return false;
+    out.features |= module.features;
     if (module.functions != 1) out.not_relocatable("it has more than one function");
     if (module.grid_built_ins) out.not_relocatable("it reads a built-in that depends on the whole grid");
     read_uses(module, out);

@@ -15,6 +15,7 @@
 #define HALIDE_VULKAN_SPIRV_MODULE_H
 
 #include "vulkan_blob.h"
+#include "vulkan_features.h"
 
 namespace halide_vulkan {
 namespace {
@@ -32,7 +33,9 @@ enum SpirvOp : uint32_t {
     kOpMemoryModel = 14,
     kOpEntryPoint = 15,
     kOpExecutionMode = 16,
+    kOpCapability = 17,
     kOpTypeInt = 21,
+    kOpTypeFloat = 22,
     kOpTypeVector = 23,
     kOpTypeArray = 28,
     kOpTypeRuntimeArray = 29,
@@ -141,6 +144,7 @@ struct SpirvModule {
     uint32_t annotations_at = 0;  // first OpDecorate or the like, where new ones may stand
     uint32_t functions_at = 0;    // first OpFunction, before which new global declarations may stand
     uint32_t functions = 0;
+    uint32_t features = 0;        // Feature bits of its capabilities
     uint32_t size_constant = 0;   // id decorated BuiltIn WorkgroupSize; 0 = none
     bool grid_built_ins = false;  // some built-in other than WorkgroupId depends on the grid
 
@@ -243,6 +247,9 @@ inline bool scan_instruction(SpirvModule &module, const SpirvInstruction &i, Fai
     }
     if (i.op >= kOpDecorate && i.op <= kOpMemberDecorate && module.annotations_at == 0) module.annotations_at = i.at;
     switch (i.op) {
+    case kOpCapability:
+        if (i.count >= 2) module.features |= feature_of_capability(i[1]);
+        return true;
     case kOpDecorate: return note_decoration(module, i, failure);
     case kOpMemberDecorate:
         if (i.count >= 4 && i[3] == kDecorationBuiltIn) module.grid_built_ins = true;

@@ -92,10 +92,12 @@ TEST_F(GpuAllocation, RandomMallocFreeAndCrop) {
     std::mt19937 random(2026);
     std::vector<Live> live;
     int64_t live_bytes = 0;
-    const int steps = std::getenv("HL_VK_ALLOC_CONFIG") ? 3000 : 20000;
+    const bool full = std::getenv("HV_FULL") != nullptr;
+    const char *asked = std::getenv("HV_STEPS");
+    const int steps = asked ? std::atoi(asked) : full ? 100000 : std::getenv("HL_VK_ALLOC_CONFIG") ? 3000 : 20000;
     for (int step = 0; step < steps; step++) {
-        const bool full = live.size() > 60 || live_bytes > 64 * kMiB;
-        if (!full && random() % 2) {
+        const bool enough = live.size() > 60 || live_bytes > 64 * kMiB;
+        if (!enough && random() % 2) {
             Live one{Bytes(nullptr, random_size(random)), step};
             ASSERT_OK(one.buffer.device_malloc(vulkan_interface()));
             ASSERT_OK(paint(step, one.buffer));
@@ -104,7 +106,7 @@ TEST_F(GpuAllocation, RandomMallocFreeAndCrop) {
         } else if (!live.empty()) {
             const size_t k = random() % live.size();
             // Checked always when large, else now and then: the check waits, and most frees should find work in flight.
-            const bool check = live[k].buffer.dim(0).extent() > 100000 || random() % 4 == 0;
+            const bool check = full || live[k].buffer.dim(0).extent() > 100000 || random() % 4 == 0;
             if (check) {
                 ASSERT_TRUE(holds_its_id(live[k])) << "step " << step;
             }

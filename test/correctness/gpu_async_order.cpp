@@ -109,6 +109,32 @@ TEST_F(GpuAsyncOrder, UploadsIntoTheSameBuffer) {
     }
 }
 
+// The same with two pipelines that read the input, and four outputs each that take turns.
+TEST_F(GpuAsyncOrder, TwoPipelinesReadOneReuploadedInput) {
+    Callable add = sum(), stir = step();
+    const int n = 100;
+    Words in(n), base(n);
+    fill(base, [](const int *p) { return p[0] * 11; });
+    std::vector<Words> sums, stirred;
+    for (int i = 0; i < 4; i++) {
+        sums.emplace_back(n);
+        stirred.emplace_back(n);
+    }
+    for (uint32_t i = 0; i < 2000; i++) {
+        in.fill(i);
+        in.set_host_dirty();
+        ASSERT_OK(add(in, base, sums[i % 4]));
+        ASSERT_OK(stir(in, i, stirred[i % 4]));
+        if (i % 4 != 3) continue;
+        for (uint32_t k = i - 3; k <= i; k++) {
+            ASSERT_OK(sums[k % 4].copy_to_host());
+            ASSERT_OK(stirred[k % 4].copy_to_host());
+            ASSERT_TRUE(matches(sums[k % 4], [&](const int *p) { return (uint32_t)p[0] * 11 + k; })) << k;
+            ASSERT_TRUE(matches(stirred[k % 4], [&](const int *p) { return scramble(k + (uint32_t)p[0] * k); })) << k;
+        }
+    }
+}
+
 TEST_F(GpuAsyncOrder, BothOperandsReuploaded) {
     Callable kernel = sum();
     const int n = 3001;

@@ -166,6 +166,34 @@ TEST_F(GpuCallsPerOperation, LaunchIndependent) {
     }
 }
 
+// A thousand realizes of a small kernel, and one sync: 16 launches or more share a submission, and hardly anything is
+// waited for.
+TEST_F(GpuCallsPerOperation, ThousandRealizesOneSync) {
+    Func f("f");
+    f(x) = scramble(cast<uint32_t>(x) + seed);
+    f.gpu_tile(x, xi, 32);
+    std::vector<Buffer<uint32_t>> outs;
+    for (int i = 0; i < 16; i++) outs.emplace_back(64);
+    const auto realize = [&](uint32_t i) {
+        seed.set(i);
+        f.realize(outs[i % 16], gpu_target());
+    };
+    for (uint32_t i = 0; i < 16; i++) realize(i);
+    sync();
+    hv_layer_reset();
+    for (uint32_t i = 0; i < 1000; i++) realize(i);
+    sync();
+    EXPECT_EQ(hv_layer_count_prefix("vkCmdDispatch"), 1000u);
+    EXPECT_LE(hv_layer_count_prefix("vkQueueSubmit"), 1000u / 16 + 1);
+    EXPECT_EQ(sum_of({"vkQueueWaitIdle", "vkDeviceWaitIdle"}), 0u);
+    // The sync's, and a slow device may have to be waited for when 16 submissions are on their way.
+    EXPECT_LE(hv_layer_count("vkWaitForFences") + hv_layer_count("vkWaitSemaphores"), 3u);
+    for (uint32_t i = 1000 - 16; i < 1000; i++) {
+        outs[i % 16].copy_to_host();
+        EXPECT_TRUE(matches(outs[i % 16], [&](const int *p) { return scramble((uint32_t)p[0] + i); }));
+    }
+}
+
 // Outputs that do not touch: the tracker holds 32 such ranges, then a barrier stands in for them.
 TEST_F(GpuCallsPerOperation, LaunchIndependentScattered) {
     Callable kernel = compile();

@@ -222,7 +222,7 @@ TEST(GpuCropsOfImages, RectanglesAnywhere) {
     Callable kernel = compile_negate_2d();
     for (int left : {0, 1, 2, 3, 5}) {
         for (int top : {0, 1, 3}) {
-            Image base(37, 23);
+            Image base(64, 64);
             fill(base, [](const int *p) { return p[0] + p[1] * 100; });
             ASSERT_OK(base.copy_to_device(vulkan_interface()));
             {
@@ -239,6 +239,40 @@ TEST(GpuCropsOfImages, RectanglesAnywhere) {
                                 }))
                 << "at " << left << ", " << top;
         }
+    }
+}
+
+// Two pipelines write crops of one base that overlap, with no sync between: what was launched last stays.
+TEST(GpuCropsOfImages, TwoPipelinesNoSync) {
+    Callable negate = compile_negate_2d();
+    Var x("x"), y("y"), xi("xi"), yi("yi");
+    Param<int> salt("salt");
+    Func f("paint");
+    f(x, y) = x * 3 + y * 5 + salt;
+    f.gpu_tile(x, y, xi, yi, 8, 2, TailStrategy::GuardWithIf);
+    Callable paint = f.compile_to_callable({salt}, gpu_target());
+    for (int left : {1, 2, 3, 5}) {
+        Image base(64, 64);
+        std::vector<int> expected(64 * 64);
+        fill(base, [&](const int *p) { return expected[p[0] + p[1] * 64] = p[0] + p[1] * 100; });
+        ASSERT_OK(base.copy_to_device(vulkan_interface()));
+        for (int round = 0; round < 20; round++) {
+            const int top = round % 7, right = left + 10 + round % 3;
+            {
+                Image one = base.cropped({{left, 20}, {top, 30}}), two = base.cropped({{right, 20}, {top + 3, 30}});
+                ASSERT_OK(paint(round, one));
+                ASSERT_OK(negate(two, two));
+            }
+            for (int v = top; v < top + 30; v++) {
+                for (int u = left; u < left + 20; u++) expected[u + v * 64] = u * 3 + v * 5 + round;
+            }
+            for (int v = top + 3; v < top + 33; v++) {
+                for (int u = right; u < right + 20; u++) expected[u + v * 64] = -expected[u + v * 64];
+            }
+        }
+        base.set_device_dirty();
+        ASSERT_OK(base.copy_to_host());
+        ASSERT_TRUE(matches(base, [&](const int *p) { return expected[p[0] + p[1] * 64]; })) << "at " << left;
     }
 }
 

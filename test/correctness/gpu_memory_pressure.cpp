@@ -192,6 +192,71 @@ TEST_F(GpuMemoryPressure, AWindowThatIsFullFromTheStart) {
     for (int i = 0; i < 3; i++) EXPECT_TRUE(holds(buffers[i], i));
 }
 
+// The same beside 40 whole uploads, each with a kernel on it: 5 of 8 parts would not fit the window. HV_FULL=1: a
+// window of 256 MiB and uploads of 32, as GPUs without a resizable window have it.
+TEST_F(GpuMemoryPressure, FortyUploadsBesideAWindow) {
+    const int64_t bytes = (std::getenv("HV_FULL") ? 32 : 2) * kMiB;
+    set_memory({kDevice, kWindow, kHost, kCachedHost});
+    ASSERT_TRUE(hv_layer_limit("heapSize.2", 8 * bytes));
+    Var x("x"), xi("xi");
+    ImageParam in(UInt(8), 1, "in");
+    Func f("f");
+    f(x) = in(x) + cast<uint8_t>(1);
+    f.gpu_tile(x, xi, 256, TailStrategy::GuardWithIf);
+    Callable add_one = f.compile_to_callable({in}, gpu_target());
+    Bytes host((int)bytes), back((int)bytes);
+    std::vector<Bytes> buffers;
+    for (int i = 0; i < 40; i++) {
+        // Device memory of its own, over the same host memory.
+        buffers.emplace_back(host.data(), (int)bytes);
+        for (int64_t k = 0; k < bytes; k++) host.data()[k] = (uint8_t)(i * 5 + (k & 15));
+        buffers[i].set_host_dirty();
+        ASSERT_OK(add_one(buffers[i], buffers[i]));
+    }
+    for (int i = 0; i < 40; i++) {
+        ASSERT_OK(vulkan_interface()->buffer_copy(nullptr, buffers[i].raw_buffer(), nullptr, back.raw_buffer()));
+        ASSERT_TRUE(matches(back, [&](const int *p) { return (uint8_t)(i * 5 + (p[0] & 15) + 1); })) << i;
+        buffers[i].set_device_dirty(false);
+    }
+}
+
+// Buffers whose copies are only recorded when they are freed, more of them in all than the device has, with no sync in
+// between. HV_FULL=1: of 1 GiB each. HV_DEVICE_GIB=n: on a device with n GiB of memory, all of it.
+TEST_F(GpuMemoryPressure, MoreIsFreedThanThereIs) {
+    const bool whole = std::getenv("HV_DEVICE_GIB") != nullptr;
+    const int64_t bytes = (whole || std::getenv("HV_FULL") ? 1024 : 16) * kMiB;
+    const int count = whole ? std::atoi(std::getenv("HV_DEVICE_GIB")) + 8 : 12;
+    ASSERT_TRUE(whole || hv_layer_limit("allocatedBytes", 5 * bytes));
+    Bytes last(nullptr, (int)bytes);
+    ASSERT_OK(last.device_malloc(vulkan_interface()));
+    Bytes fresh;
+    for (int i = 0; i < count; i++) {
+        paint_fresh(fresh, bytes, i);
+        ASSERT_OK(vulkan_interface()->buffer_copy(nullptr, fresh.raw_buffer(), vulkan_interface(), last.raw_buffer()));
+        fresh.set_device_dirty(false);
+        ASSERT_OK(fresh.device_free());
+    }
+    EXPECT_TRUE(holds(last, count - 1));
+    last.set_device_dirty(false);
+}
+
+// A driver has been seen to report a budget above the size of its heap: no block grows beyond what is there, so nothing
+// is refused.
+TEST_F(GpuMemoryPressure, ABudgetAboveTheHeapIsTheHeap) {
+    ASSERT_TRUE(hv_layer_limit("heapBudget.0", 10000 * kMiB));
+    ASSERT_TRUE(hv_layer_limit("heapSize.0", 50 * kMiB));
+    hv_layer_log(1);
+    hv_layer_reset();
+    Bytes buffers[40];
+    for (int i = 0; i < 40; i++) paint_fresh(buffers[i], kMiB, i);
+    int result = 0, refused = 0;
+    for (uint64_t i = 0; const char *call = hv_layer_logged(i, &result); i++)
+        refused += std::strcmp(call, "vkAllocateMemory") == 0 && result != 0;
+    hv_layer_log(0);
+    EXPECT_EQ(refused, 0);
+    for (int i = 0; i < 40; i++) EXPECT_TRUE(holds(buffers[i], i));
+}
+
 // Refused once while work is in flight: what is in flight ends, the submit is tried again, and nobody notices.
 TEST_F(GpuMemoryPressure, ASubmitThatIsOutOfMemoryIsTriedAgain) {
     Bytes in(20000), out(20000), next;

@@ -1,8 +1,8 @@
 // Nothing stays unsubmitted when the caller goes quiet.
 //
 // The runtime records commands into a batch that stays open while the GPU has enough to do. If the program then makes
-// no further call, the batch must go to the GPU all the same. The counting layer tells: the sync that comes at last must
-// find nothing to submit. No runtime call is made while the test waits.
+// no further call, the batch must go to the GPU all the same. The counting layer tells: the sync that comes at last
+// must find nothing to submit. No runtime call is made while the test waits.
 //
 // Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count. Stock: passes (it submits every command and waits for it).
 
@@ -17,6 +17,27 @@ using namespace vulkan_test;
 namespace {
 
 using Words = Runtime::Buffer<uint32_t, 1>;
+
+// One launch, then a second without a call: it was submitted long ago, and its result is there.
+TEST(GpuQuietCaller, OneLaunch) {
+    Var x("x"), xi("xi");
+    Param<uint32_t> seed("seed");
+    Func f("f");
+    f(x) = scramble(cast<uint32_t>(x) + seed);
+    f.gpu_tile(x, xi, 64, TailStrategy::GuardWithIf);
+    Callable kernel = f.compile_to_callable({seed}, gpu_target());
+    Words out(1000);
+    for (uint32_t round = 0; round < 2; round++) {
+        hv_layer_reset();
+        ASSERT_OK(kernel(round, out));
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        EXPECT_EQ(hv_layer_count_prefix("vkQueueSubmit"), 1u);
+        ASSERT_OK(out.device_sync());
+        EXPECT_EQ(hv_layer_count_prefix("vkQueueSubmit"), 1u) << "the sync still had something to submit";
+        ASSERT_OK(out.copy_to_host());
+        EXPECT_TRUE(matches(out, [&](const int *p) { return scramble((uint32_t)p[0] + round); }));
+    }
+}
 
 TEST(GpuQuietCaller, WhatIsOpenIsSubmitted) {
     Var x("x"), xi("xi");

@@ -110,4 +110,18 @@ TYPED_TEST(GpuSizes, RoundTripKeepsEveryByte) {
     }
 }
 
+// As the report had it: groups of 32 threads, a plain realize, a copy to the host.
+TEST(GpuSizesInGroupsOf32, RealizedAndCopiedBack) {
+    Var x("x"), xi("xi");
+    Func f("f");
+    f(x) = cast<uint8_t>(x % 251 + 1);
+    f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
+    for (int n : {1, 3, 31, 33, 63, 65, 96, 100, 200, 1000, 4128, 9338976, 15630480}) {
+        Buffer<uint8_t> out(n);
+        f.realize(out, gpu_target());
+        ASSERT_OK(out.copy_to_host());
+        ASSERT_TRUE(matches(out, [](const int *p) { return p[0] % 251 + 1; })) << "n = " << n;
+    }
+}
+
 }  // namespace

@@ -299,6 +299,40 @@ TEST_F(FaultLateErrors, TheFirstCauseOfALossIsTold) {
     EXPECT_TRUE(run.all_right()) << run.said();
 }
 
+// The 50th submission loses the device. Who is told, the call that finds it and each later one, is told which kernels
+// ran last, the newest first: one of them is the likeliest cause.
+TEST_F(FaultLateErrors, ALossNamesTheLastKernels) {
+    for (const bool in_flight : {false, true}) {
+        Ints in(200), out(200);
+        const std::unique_ptr<Kernel> other = new_kernel();
+        const std::string names = "(last kernels: " + other->name + ", _kernel_line)";
+        works([&] { return put(in, 3); });
+        works([&] { return out.device_malloc(vulkan()); });
+        works([&] { return sync(); });
+        mock_lose(50, in_flight);
+        for (int i = 1; i < 50; i++) {
+            works([&] { return line_kernel()(out, in, 200, i); });
+            works([&] { return sync(); });
+        }
+        works([&] { return line_kernel()(out, in, 200, 50); });
+        works([&] { return (*other)(out, in, 200, 51); });
+        messages().clear();
+        EXPECT_EQ(sync(), halide_error_code_gpu_device_error);
+        const std::string first = said();
+        EXPECT_NE(first.find("VK_ERROR_DEVICE_LOST"), std::string::npos) << first;
+        EXPECT_NE(first.find(names), std::string::npos) << first;
+        fails(names.c_str(), [&] { return download(out); });
+        fails(names.c_str(), [&] { return line_kernel()(out, in, 200, 5); });
+        mock_clear();
+        EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+        works([&] { return in.device_free(); });
+        works([&] { return out.device_free(); });
+        Trial run;
+        small_round_trip(run);
+        EXPECT_TRUE(run.all_right()) << run.said();
+    }
+}
+
 // Destructors call these, with no user context, and must not meet an error.
 TEST_F(FaultLateErrors, FreesAreSilent) {
     for (const bool reuse : {true, false}) {

@@ -95,6 +95,34 @@ TEST(Spirv, ReadsAKernelOfHalideMain) {
     EXPECT_EQ(read(main_style_words()), "size 8 1 1, uniform 0 4 8, buffers 1/4w 2/4r");
 }
 
+// What a device must have beyond plain Vulkan: by capability, and by what buffers hold.
+TEST(Spirv, KnowsWhatADeviceMustHave) {
+    const auto features = [](const Words &words) {
+        SpirvInfo info;
+        Failure failure;
+        EXPECT_TRUE(read_spirv(words.data(), words.size(), info, failure)) << failure.message;
+        const uint32_t found = info.features;
+        info.release();
+        char text[512];
+        Text told(text, sizeof(text));
+        tell_features(found, told);
+        return std::string(text);
+    };
+    EXPECT_EQ(features(kernel_words("grid3")), "");
+    EXPECT_EQ(features(kernel_words("large")), "64-bit integers (shaderInt64)");
+    EXPECT_EQ(features(kernel_words("copy_u8")),
+              "8-bit integers (shaderInt8), 8-bit values in buffers (storageBuffer8BitAccess)");
+    // Computes with 16 bits, and keeps 32 in its buffers.
+    EXPECT_EQ(features(kernel_words("vec")), "16-bit integers (shaderInt16)");
+    SmallKernel many;
+    many.capabilities += "OpCapability Float64\nOpCapability Float16\nOpCapability Int64Atomics\nOpCapability Int64\n"
+                         "OpCapability UniformAndStorageBuffer16BitAccess\nOpCapability StorageBuffer8BitAccess\n";
+    EXPECT_EQ(features(many.words()),
+              "64-bit floats (shaderFloat64), 64-bit integers (shaderInt64), 16-bit floats (shaderFloat16), "
+              "16-bit values in buffers (storageBuffer16BitAccess), 8-bit values in buffers (storageBuffer8BitAccess), "
+              "64-bit atomics (shaderBufferInt64Atomics)");
+}
+
 TEST(Spirv, KnowsTheEntryPoint) {
     const Words words = kernel_words("vec");
     SpirvInfo info;

@@ -25,6 +25,9 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <thread>
+
+#include <unistd.h>
 
 using Halide::Runtime::Buffer;
 
@@ -45,6 +48,10 @@ struct Application {
     uint32_t family = 0;
     std::mutex queue_lock;
     std::atomic<int> acquired{0}, released{0};
+    // Set by a test that counts what happens while the queue is not lent.
+    bool counts = false;
+    uint64_t calls = 0, submits_while_away = 0;
+    Application *owner = nullptr;  // of the device, where that is another
 
     Application() {
         VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
@@ -74,7 +81,13 @@ struct Application {
         EXPECT_EQ(vkCreateDevice(physical, &device_info, nullptr, &device), VK_SUCCESS);
         vkGetDeviceQueue(device, family, 0, &queue);
     }
+    // Another user context on the same device and queue.
+    explicit Application(Application &other)
+        : instance(other.instance), physical(other.physical), device(other.device), queue(other.queue),
+          family(other.family), owner(&other) {}
+    std::mutex &lock_of_queue() { return owner ? owner->queue_lock : queue_lock; }
     ~Application() {
+        if (owner) return;
         vkDestroyDevice(device, nullptr);
         vkDestroyInstance(instance, nullptr);
     }
@@ -114,8 +127,9 @@ extern "C" int halide_vulkan_acquire_context(void *user_context, halide_vulkan_m
         *queue_family_index = 0;
         return halide_error_code_device_interface_no_device;
     }
-    application->queue_lock.lock();
+    application->lock_of_queue().lock();
     application->acquired++;
+    if (application->counts) application->submits_while_away += hv_layer_count_prefix("vkQueue") - application->calls;
     *instance = application->instance;
     *device = application->device;
     *physical_device = application->physical;
@@ -129,7 +143,8 @@ extern "C" int halide_vulkan_release_context(void *user_context, VkInstance, VkD
     Application *application = (Application *)user_context;
     if (application) {
         application->released++;
-        application->queue_lock.unlock();
+        if (application->counts) application->calls = hv_layer_count_prefix("vkQueue");
+        application->lock_of_queue().unlock();
     }
     return 0;
 }
@@ -152,6 +167,60 @@ TEST_F(GpuAotContext, RunReleaseRunDestroy) {
         }
         EXPECT_EQ(application.acquired, application.released);
         EXPECT_GT(application.acquired, 0);
+    }
+    EXPECT_EQ(hv_layer_live(""), 0);
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+// The queue is touched between acquire and release alone: nothing is left open for a thread of the runtime's, and waits
+// do not ask the queue.
+TEST_F(GpuAotContext, QueueIsUsedWhileItIsLent) {
+    Application application;
+    application.run(100, 1);
+    application.calls = hv_layer_count_prefix("vkQueue");
+    application.counts = true;
+    const uint64_t before = hv_layer_count_prefix("vkQueueSubmit");
+    for (int round = 0; round < 10; round++) {
+        Buffer<int32_t, 1> in(1000), out(1000);
+        in.fill(round);
+        in.set_host_dirty();
+        for (int i = 0; i < 5; i++) ASSERT_EQ(double_and_add(&application, in, i, out), 0);
+        usleep(2000);
+        ASSERT_EQ(halide_device_sync_global(&application, halide_vulkan_device_interface()), 0);
+        ASSERT_EQ(halide_copy_to_host(&application, out), 0);
+        ASSERT_EQ(out(999), round * 2 + 4);
+        ASSERT_EQ(halide_device_free(&application, in), 0);
+        ASSERT_EQ(halide_device_free(&application, out), 0);
+    }
+    application.release();
+    application.counts = false;
+    EXPECT_GE(hv_layer_count_prefix("vkQueueSubmit") - before, 10u);
+    EXPECT_EQ(application.submits_while_away, 0u);
+}
+
+// Two user contexts share one device and its queue, in turn and from two threads; either may release it.
+TEST_F(GpuAotContext, TwoContextsOnOneDevice) {
+    {
+        Application one;
+        Application other(one);
+        const int64_t before = hv_layer_live("");
+        for (int round = 0; round < 10; round++) {
+            one.run(300 + round, round);
+            other.run(700 + round, -round);
+        }
+        std::thread thread([&] {
+            for (int round = 0; round < 30; round++) other.run(100 + round, round);
+        });
+        for (int round = 0; round < 30; round++) one.run(200 + round, -round);
+        thread.join();
+        other.release();
+        EXPECT_EQ(hv_layer_live(""), before) << "the runtime left something on the device";
+        one.run(60, 6);
+        other.run(50, 5);
+        one.release();
+        EXPECT_EQ(hv_layer_live(""), before);
+        EXPECT_EQ(one.acquired, one.released);
+        EXPECT_EQ(other.acquired, other.released);
     }
     EXPECT_EQ(hv_layer_live(""), 0);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
@@ -243,6 +312,30 @@ struct OwnBuffer {
         vkDestroyBuffer(application.device, buffer, nullptr);
         vkFreeMemory(application.device, memory, nullptr);
     }
+    // By a command of the application's own on the queue, under its lock.
+    void fill_on_device(uint32_t value) {
+        VkCommandPoolCreateInfo pool_info = {VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+        pool_info.queueFamilyIndex = application.family;
+        VkCommandPool pool = VK_NULL_HANDLE;
+        ASSERT_EQ(vkCreateCommandPool(application.device, &pool_info, nullptr, &pool), VK_SUCCESS);
+        VkCommandBufferAllocateInfo allocate = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, nullptr, pool,
+                                                VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
+        VkCommandBuffer commands = VK_NULL_HANDLE;
+        ASSERT_EQ(vkAllocateCommandBuffers(application.device, &allocate, &commands), VK_SUCCESS);
+        VkCommandBufferBeginInfo begin = {VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+        ASSERT_EQ(vkBeginCommandBuffer(commands, &begin), VK_SUCCESS);
+        vkCmdFillBuffer(commands, buffer, 0, VK_WHOLE_SIZE, value);
+        ASSERT_EQ(vkEndCommandBuffer(commands), VK_SUCCESS);
+        VkSubmitInfo submit = {VK_STRUCTURE_TYPE_SUBMIT_INFO};
+        submit.commandBufferCount = 1;
+        submit.pCommandBuffers = &commands;
+        {
+            std::lock_guard<std::mutex> lock(application.queue_lock);
+            ASSERT_EQ(vkQueueSubmit(application.queue, 1, &submit, VK_NULL_HANDLE), VK_SUCCESS);
+            ASSERT_EQ(vkQueueWaitIdle(application.queue), VK_SUCCESS);
+        }
+        vkDestroyCommandPool(application.device, pool, nullptr);
+    }
     void wrap(Buffer<int32_t, 1> &with) {
         const halide_device_interface_t *interface = halide_vulkan_device_interface();
         ASSERT_EQ(interface->wrap_native(&application, with, (uint64_t)buffer, interface), 0) << last_error;
@@ -289,6 +382,46 @@ TEST_F(GpuAotContext, WrappedBuffers) {
         ASSERT_EQ(halide_device_free(&application, out), 0) << last_error;
         ASSERT_EQ(halide_device_free(&application, in), 0) << last_error;
         target.mapped[0] = 1;  // still mapped, still alive
+    }
+    application.release();
+    EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+// The application fills its buffer by its own command, two halide_buffer_t wrap it at once, and a second buffer is
+// wrapped while the first one's kernel is in flight. Detaching twice does no harm; wrapping what is wrapped is refused.
+TEST_F(GpuAotContext, WrappedTwiceAndWhileInFlight) {
+    const halide_device_interface_t *interface = halide_vulkan_device_interface();
+    Application application;
+    {
+        OwnBuffer source(application, 4096), target(application, 4096), second(application, 4096);
+        for (int round = 0; round < 5; round++) {
+            source.fill_on_device((uint32_t)round * 3);
+            Buffer<int32_t, 1> in(nullptr, 4096), again(nullptr, 4096), out(nullptr, 4096), next(nullptr, 4096);
+            source.wrap(in);
+            source.wrap(again);
+            target.wrap(out);
+            ASSERT_EQ(double_and_add(&application, in, 1, out), 0) << last_error;
+            // Not waited for. The second one reads what the first one writes.
+            second.wrap(next);
+            ASSERT_EQ(double_and_add(&application, out, 7, next), 0) << last_error;
+            ASSERT_EQ(double_and_add(&application, again, 2, out), 0) << last_error;
+            target.sync();
+            for (int i = 0; i < 4096; i++) {
+                ASSERT_EQ(target.mapped[i], round * 6 + 2) << i;
+                ASSERT_EQ(second.mapped[i], (round * 6 + 1) * 2 + 7) << i;
+            }
+            last_error.clear();
+            EXPECT_NE(interface->wrap_native(&application, in, (uint64_t)second.buffer, interface), 0);
+            EXPECT_NE(last_error, "");
+            for (Buffer<int32_t, 1> *wrapped : {&in, &again, &out, &next}) {
+                wrapped->raw_buffer()->set_device_dirty(false);
+                ASSERT_EQ(interface->detach_native(&application, *wrapped), 0) << last_error;
+                ASSERT_EQ(interface->detach_native(&application, *wrapped), 0) << last_error;
+                EXPECT_EQ(wrapped->raw_buffer()->device, 0u);
+            }
+            source.fill_on_device(77);  // still the application's
+            ASSERT_EQ(source.mapped[4095], 77);
+        }
     }
     application.release();
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
