@@ -8,9 +8,9 @@
 // same moment the later one stays, and the loser's kernels are compiled once more some day.
 //
 // None of this may cost a launch or be missed where it fails: a folder that is absent, read-only or full, a limit on
-// file sizes, a damaged file each leave a note in the statistics (in the debug flavour a line as well), and the device
-// goes on with its cache in memory. The functions of the C library are looked up by name; a system that lacks them
-// (Windows, a static program) has no cache on disk.
+// file sizes, a damaged file each leave a note in the statistics, the first of them is printed too (in the debug
+// flavour each), and the device goes on with its cache in memory. The functions of the C library are looked up by name;
+// a system that lacks them (Windows, a static program) has no cache on disk.
 //
 // Ownership: the VkPipelineCache lives here, everybody else uses gpu.pipeline_cache. Thread rule: create and destroy
 // are the owner's alone; note_pipeline and save may come from any thread, with no lock of the device held; Vulkan lets
@@ -92,6 +92,7 @@ public:
     halide_cond wake;
     halide_thread *saver;
     bool stopping;
+    bool printed;
 
     bool create(Gpu &gpu, const InstanceFunctions &vk, uint32_t version, Failure &failure);
     void destroy(Gpu &gpu) {
@@ -127,17 +128,23 @@ private:
     bool write_file(const CacheBytes &bytes);
     bool fits_limits(size_t bytes);
 
-    // `what` is said of the file, or of the folder.
+    // `what` is said of the file, or of the folder. The first of a device's complaints is printed: much of this happens
+    // when the device goes, and then nobody can ask for the note any more.
     HALIDE_VULKAN_COLD void complain(const char *what, uint64_t number = 0, const char *rest = "") {
+        char line[sizeof(note) + 16];
         halide_mutex_lock(&lock);
         Text text(note, sizeof(note));
         text << "pipeline cache: " << what;
         if (number) text << number << rest;
-        halide_mutex_unlock(&lock);
+        Text(line, sizeof(line)) << "Vulkan: " << note << "\n";
 #ifdef DEBUG_RUNTIME
-        halide_print(nullptr, note);
-        halide_print(nullptr, "\n");
+        const bool say = true;
+#else
+        const bool say = !printed;
 #endif
+        printed = true;
+        halide_mutex_unlock(&lock);
+        if (say) halide_print(nullptr, line);
     }
 };
 
@@ -298,6 +305,7 @@ inline bool PipelineCache::merge(Gpu &gpu, const CacheContent &there, CacheBytes
                 gpu.vk.vkMergePipelineCaches(gpu.device, both, 1, &gpu.pipeline_cache) == VK_SUCCESS;
     good = good && take(gpu, both, out);
     if (both) gpu.vk.vkDestroyPipelineCache(gpu.device, both, gpu.callbacks);
+    if (!good) complain("what another process wrote cannot be merged in, and is replaced");
     return good;
 }
 

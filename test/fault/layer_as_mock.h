@@ -38,9 +38,14 @@ inline void mock_fail_nth(int nth, int choice, int for_good) { hv_layer_fail_nth
 inline void mock_lose(int nth, int) { hv_layer_lose(nth); }
 inline void mock_clear() {
     hv_layer_clear();
+    hv_layer_limit("pipelineCache.model", 16);  // software drivers keep nothing in a VkPipelineCache
     mock_failures_before() = hv_layer_failed();
 }
-inline void mock_reset() { hv_layer_reset(); }
+inline void mock_reset() {
+    hv_layer_reset();
+    hv_layer_log(1);
+}
+inline const char *mock_logged(uint64_t i, int *result) { return hv_layer_logged(i, result); }
 inline uint64_t mock_count_prefix(const char *prefix) { return hv_layer_count_prefix(prefix); }
 inline int64_t mock_live(const char *type) { return hv_layer_live(type); }
 inline uint64_t mock_wrong_uses() { return hv_layer_wrong_destroys(); }

@@ -86,14 +86,16 @@ inline void round_trip(Trial &run, int n, int add) {
 }
 inline void small_round_trip(Trial &run) { round_trip(run, 1000, 5); }
 
-// Launches that depend on each other, more than one batch holds.
-inline void batch(Trial &run) {
+// Launches that depend on each other.
+inline void launches_in_a_row(Trial &run, int count) {
     Ints a(300), b(300);
     upload(run, a, 2);
     allocate(run, b);
-    for (int i = 0; i < 70; i++) launch(run, i % 2 ? a : b, i % 2 ? b : a, 1);
-    run.expect_contents("download", a, [](int i) { return i * 2 + 70; });
+    for (int i = 0; i < count; i++) launch(run, i % 2 ? a : b, i % 2 ? b : a, 1);
+    run.expect_contents("download", a, [count](int i) { return i * 2 + count; });
 }
+// More than one batch holds.
+inline void batch(Trial &run) { launches_in_a_row(run, 70); }
 
 constexpr int kLarge = 2300000;  // 9.2 MB: three pieces of staging
 
@@ -367,13 +369,6 @@ inline std::vector<Scenario> scenarios() {
         {"ReleaseWithFences", "plain", fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
         {"ReleaseBlockingForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
         {"LargeCopiesWithThread", "plain", {}, MOCK_AFTER_POLLS, 2, warm, large_copies},
-        {"PipelineCacheOnDisk",
-         "plain",
-         {{"HL_VK_FLUSH", "count"}, {"HL_VK_PIPELINE_CACHE", "."}},
-         MOCK_AFTER_POLLS,
-         2,
-         nullptr,
-         fresh_kernel},
         {"Poison",
          "plain",
          {{"HL_VK_FLUSH", "count"}, {"HL_VK_POISON", "205"}},
@@ -383,20 +378,6 @@ inline std::vector<Scenario> scenarios() {
          small_round_trip},
         {"QuietCaller", "plain", {}, MOCK_AFTER_POLLS, 2, warm, quiet_caller},
     };
-}
-
-// Those that tell something about a real driver.
-inline std::vector<Scenario> scenarios_for_a_driver() {
-    std::vector<Scenario> some;
-    for (const Scenario &s : scenarios()) {
-        for (const char *name :
-             {"FirstUse", "Launch", "Batch", "LargeCopies", "DeviceCopies", "OverlappingCopy", "Crops", "BouncedCrop",
-              "FreeInFlight", "Specializations", "Trim", "ReleaseWithWorkInFlight", "TwoThreads", "NativeHandle",
-              "FreshKernel", "BlockingWaitsForFences"}) {
-            if (s.name == name) some.push_back(s);
-        }
-    }
-    return some;
 }
 
 }  // namespace fault

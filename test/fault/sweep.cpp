@@ -7,16 +7,19 @@
 // the same device, nothing is left behind after device_release, nothing was destroyed twice or used when it was gone,
 // and a lost device was told to every call without asking the driver again, until the release.
 //
-// With HV_FAULT_ON_LAYER the same is done, more thinly, through the fault layer in front of a real driver: then it does
-// not rest on the mock's idea of a driver alone.
+// With HV_FAULT_ON_LAYER the same is done through the fault layer in front of a real driver: then it does not rest on
+// the mock's idea of a driver alone. There a context takes some 30 ms to make, so `make test` has EachCall (each call
+// with each result, but not at each place) and `make nightly` the whole.
 //
-// Afterwards the sweep is held to its own claim: every function in vulkan_api.def that can fail was failed.
+// Afterwards the sweep is held to its own claim: every function in vulkan_api.def that can fail was failed, with each
+// result.
 
-#include "scenarios.h"
+#include "option_scenarios.h"
 
 #include <cstring>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
@@ -42,6 +45,8 @@ void set_options(const Scenario &s, bool on) {
     for (const auto &option : s.options) {
         if (option.first == "LAYER")
             halide_vulkan_set_layer_names(on ? option.second.c_str() : "");
+        else if (option.first == "TRACE")
+            halide_vulkan_set_trace_file("");  // the scenario names the file
         else if (on)
             setenv(option.first.c_str(), option.second.c_str(), 1);
         else
@@ -49,11 +54,34 @@ void set_options(const Scenario &s, bool on) {
     }
 }
 
+// Whether there is anything to be printed: of a trace or a cache that could not be.
+bool may_print(const Scenario &s) {
+    for (const auto &option : s.options) {
+        if (option.first == "TRACE" || option.first == "HL_VK_PIPELINE_CACHE") return true;
+    }
+    return false;
+}
+
+// Of each call, the results it was failed with, and how many it may return.
+struct Failed {
+    std::set<int> results;
+    int choices = 0;
+};
+std::set<std::string> &calls_made() {
+    static std::set<std::string> &it = *new std::set<std::string>;
+    return it;
+}
+std::map<std::string, Failed> &failed_calls() {
+    static std::map<std::string, Failed> &it = *new std::map<std::string, Failed>;
+    return it;
+}
+
 class Sweep {
 public:
     explicit Sweep(const Scenario &scenario) : s(scenario) {
         register_kernels();
         halide_set_error_handler(keep_message);
+        halide_set_custom_print(Printed::keep);
         signal(SIGALRM, on_alarm);
         release();
         EXPECT_TRUE(mock_profile(s.profile.c_str())) << s.profile;
@@ -77,7 +105,10 @@ public:
             const uint64_t before = HostMemory::get().live();
             Trial run;
             if (s.prepare) s.prepare(run);
+            mock_reset();
             s.body(run);
+            made = fallible_calls_made();
+            calls_made().insert(made.begin(), made.end());
             const std::string wrong = run.check({}, 0);
             release();
             const uint64_t after = HostMemory::get().live();
@@ -102,6 +133,7 @@ public:
             if (!run.check({}, 0).empty() || !run.all_right()) wrong += "\n  prepare: " + run.said();
         }
         mock_clear();
+        Printed::take();
         HostMemory::get().fail(0, false);
         switch (a.what) {
         case What::vulkan_call: mock_fail_nth(a.nth, a.choice, a.for_good); break;
@@ -114,6 +146,11 @@ public:
         const std::string call = mock_failed_call();
         const int result = mock_failed_result();
         *choices = mock_failed_choices();
+        if (driver_failed) {
+            Failed &one = failed_calls()[call];
+            one.results.insert(result);
+            one.choices = *choices;
+        }
         mock_clear();
         HostMemory::get().fail(0, false);
 
@@ -127,6 +164,10 @@ public:
         if (host_failed) parts.push_back("VK_ERROR_OUT_OF_HOST_MEMORY");
         const bool memory = host_failed || (driver_failed && is_out_of_memory(result));
         wrong += run.check(parts, lost ? kDeviceError : memory ? kOutOfMemory : 0);
+        if (driver_failed && is_harmless(call) && !lost && run.any_failed())
+            wrong += "\n  which is none of the user's business";
+        const std::vector<std::string> printed_lines = Printed::take();
+        if (printed_lines.size() > (may_print(s) ? 1 : 0)) wrong += "\n  printed: " + printed_lines.back();
         if (lost && run.any_failed()) wrong += is_latched();
         if (lost) release(&wrong);
 
@@ -150,7 +191,7 @@ public:
     void all(What what, bool with_for_good) {
         if (!works_without_failures()) return;
         bool failed = true;
-        for (int nth = 1; failed && nth < 5000; nth += stride(nth)) {
+        for (int nth = 1; failed && nth < 5000; nth++) {
             int choices = 1;
             for (int choice = 0; choice < choices && failed; choice++) {
                 for (int good = 0; good < (with_for_good ? 2 : 1); good++) {
@@ -158,7 +199,7 @@ public:
                     failed = attempt({what, nth, choice, good != 0}, &seen);
                     if (!failed) break;
                     if (was_loss) good = 1;  // a lost device is lost for good
-                    if (what == What::vulkan_call) choices = std::max(choices, most_choices(seen));
+                    if (what == What::vulkan_call) choices = std::max(choices, seen);
                 }
             }
         }
@@ -167,28 +208,40 @@ public:
         ::testing::Test::RecordProperty("runs", runs);
     }
 
+    // Each call that this scenario makes, with each result that it has not been failed with before: at its first place,
+    // once, and for good with the first of them.
+    void each_call() {
+        if (!works_without_failures()) return;
+        std::set<std::string> seen;
+        for (size_t i = 0; i < made.size(); i++) {
+            if (!seen.insert(made[i]).second) continue;
+            int choices = 1;
+            for (int choice = 0; choice < choices; choice++) {
+                const Failed &before = failed_calls()[made[i]];
+                if (before.choices && (int)before.results.size() == before.choices) break;
+                int got = 1;
+                if (!attempt({What::vulkan_call, (int)i + 1, choice, false}, &got)) break;
+                choices = std::max(choices, got);
+                if (choice == 0) attempt({What::vulkan_call, (int)i + 1, choice, true}, &got);
+            }
+        }
+        EXPECT_LE(printed, kPrinted) << "of " << runs << " runs, " << printed << " were wrong";
+        ::testing::Test::RecordProperty("runs", runs);
+    }
+
 private:
     const Scenario &s;
+    std::vector<std::string> made;  // the fallible calls of a run without failures
     uint64_t kept = 0;
     int printed = 0, runs = 0;
     bool was_loss = false;
 
-    // A context of a real driver takes some 30 ms to make, so most of the many calls that make up one are left out
-    // there.
-    static int stride(int nth) {
-#ifdef HV_FAULT_ON_LAYER
-        return nth < 12 ? 1 : 7;
-#else
-        (void)nth;
-        return 1;
-#endif
-    }
-    static int most_choices(int choices) {
-#ifdef HV_FAULT_ON_LAYER
-        return choices > 2 ? 3 : 1;  // the third, where there is one, is a lost device
-#else
-        return choices;
-#endif
+    static std::vector<std::string> fallible_calls_made() {
+        std::vector<std::string> calls;
+        for (uint64_t i = 0; const char *call = mock_logged(i, nullptr); i++) {
+            if (mock_ever_failed(call) >= 0) calls.push_back(call);
+        }
+        return calls;
     }
     static const char *kind(const Attempt &a) {
         return a.what == What::vulkan_call ? "call" : a.what == What::submit ? "submit" : "allocation";
@@ -235,30 +288,19 @@ private:
 class FaultSweep : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(FaultSweep, VulkanCalls) { Sweep(GetParam()).all(What::vulkan_call, true); }
+TEST_P(FaultSweep, EachCall) { Sweep(GetParam()).each_call(); }
 TEST_P(FaultSweep, HostAllocations) { Sweep(GetParam()).all(What::host_allocation, true); }
 TEST_P(FaultSweep, LostDevice) { Sweep(GetParam()).all(What::submit, true); }
 
 #ifdef HV_FAULT_ON_LAYER
-const std::vector<Scenario> swept = scenarios_for_a_driver();
+const std::vector<Scenario> swept = for_a_driver(all_scenarios());
 #else
-const std::vector<Scenario> swept = scenarios();
+const std::vector<Scenario> swept = all_scenarios();
 #endif
 INSTANTIATE_TEST_SUITE_P(, FaultSweep, ::testing::ValuesIn(swept), [](const auto &info) { return info.param.name; });
 
-// Calls that the scenarios do not reach: those of a trace (HL_VK_TRACE), of the pipeline cache on disk
-// (HL_VK_PIPELINE_CACHE; correctness_gpu_pipeline_cache damages what they work on), and the reset of fences where there
-// is a timeline.
-bool needs_an_option(const char *call) {
-    for (const char *one : {"vkGetPhysicalDeviceCalibrateableTimeDomainsEXT", "vkGetCalibratedTimestampsEXT",
-                            "vkCreateQueryPool", "vkGetQueryPoolResults", "vkSetDebugUtilsObjectNameEXT",
-                            "vkGetPipelineCacheData", "vkMergePipelineCaches", "vkResetFences"}) {
-        if (strcmp(one, call) == 0) return true;
-    }
-    return false;
-}
-
-// After the last test, where HV_FAULT_COVERAGE asks for it: every call of vulkan_api.def that can fail was failed, but
-// for those above.
+// After the last test, where HV_FAULT_COVERAGE asks for it: every call of vulkan_api.def that can fail was failed, with
+// each result that it may return.
 class Coverage : public ::testing::Environment {
 public:
     void TearDown() override {
@@ -271,20 +313,26 @@ public:
 #define HV_DEVICE_OPTIONAL(name) #name,
 #include "vulkan_api.def"
         };
-        int can_fail = 0, failed = 0;
+        int can_fail = 0, all_results = 0;
         for (const char *call : calls) {
             const int64_t times = mock_ever_failed(call);
             if (times < 0) continue;
-            if (needs_an_option(call)) {
-                printf("%-48s not swept: only an option makes the runtime call it\n", call);
+#ifdef HV_FAULT_ON_LAYER
+            // No layer sees calls without an instance, and no device is all devices.
+            if (!calls_made().count(call)) {
+                printf("%-48s not made\n", call);
                 continue;
             }
+#endif
+            const Failed &one = failed_calls()[call];
+            const bool complete = one.choices && (int)one.results.size() == one.choices;
             can_fail++;
-            failed += times > 0;
-            printf("%-48s failed %lld times\n", call, (long long)times);
-            EXPECT_GT(times, 0) << call << " was never failed";
+            all_results += complete;
+            printf("%-48s failed %lld times, with %zu of %d results\n", call, (long long)times, one.results.size(),
+                   one.choices);
+            EXPECT_TRUE(complete) << call;
         }
-        printf("%d of %d calls of vulkan_api.def that can fail were failed\n", failed, can_fail);
+        printf("%d of %d calls of vulkan_api.def that can fail were failed with each result\n", all_results, can_fail);
     }
 };
 ::testing::Environment *const coverage = ::testing::AddGlobalTestEnvironment(new Coverage);

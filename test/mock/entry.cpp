@@ -174,7 +174,11 @@ PFN_vkVoidFunction do_vkGetInstanceProcAddr(VkInstance handle, const char *name)
 
 PFN_vkVoidFunction do_vkGetDeviceProcAddr(VkDevice handle, const char *name) {
     Device &device = get(handle);
-    return find(name, device.api_version, device.extensions);
+    // Of instance extensions too, those of VK_EXT_debug_utils for example.
+    std::vector<std::string> extensions = device.extensions;
+    if (const auto *instance = static_cast<const Instance *>(device.parent))
+        extensions.insert(extensions.end(), instance->extensions.begin(), instance->extensions.end());
+    return find(name, device.api_version, extensions);
 }
 
 }  // namespace mock

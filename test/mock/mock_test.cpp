@@ -308,6 +308,63 @@ TEST_F(Mock, NoticesRangesBehindABuffer) {
     is_wrong("vkCmdCopyBuffer", "behind");
 }
 
+// ---- Pipeline caches.
+
+std::string data_of(MockApp &app, VkPipelineCache cache) {
+    size_t size = 0;
+    app.vkGetPipelineCacheData(app.device, cache, &size, nullptr);
+    std::string data(size, 0);
+    app.vkGetPipelineCacheData(app.device, cache, &size, data.data());
+    return data;
+}
+VkPipelineCache cache_of(MockApp &app, const std::string &data) {
+    VkPipelineCacheCreateInfo info = {VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    info.initialDataSize = data.size();
+    info.pInitialData = data.data();
+    VkPipelineCache cache = VK_NULL_HANDLE;
+    app.vkCreatePipelineCache(app.device, &info, nullptr, &cache);
+    return cache;
+}
+// As the mock makes an entry; `pipeline` stands for a hash.
+std::string with_entry(std::string data, uint64_t pipeline) {
+    for (uint64_t word : {pipeline, ~pipeline}) data.append((const char *)&word, 8);
+    return data;
+}
+
+TEST_F(Mock, CachesAreGivenOutAndMerged) {
+    {
+        MockApp app;
+        const VkPipelineCache none = cache_of(app, "");
+        const std::string empty = data_of(app, none);
+        EXPECT_EQ(empty.size(), 32u);
+        const VkPipelineCache one = cache_of(app, with_entry(empty, 1)), two = cache_of(app, with_entry(empty, 2));
+        EXPECT_EQ(app.vkMergePipelineCaches(app.device, one, 1, &two), VK_SUCCESS);
+        EXPECT_EQ(data_of(app, one), with_entry(with_entry(empty, 1), 2));
+        size_t room = 40;
+        char part[40];
+        EXPECT_EQ(app.vkGetPipelineCacheData(app.device, one, &room, part), VK_INCOMPLETE);
+        EXPECT_EQ(room, 0u);
+        for (VkPipelineCache cache : {none, one, two}) app.vkDestroyPipelineCache(app.device, cache, nullptr);
+    }
+    nothing_is_wrong();
+}
+
+TEST_F(Mock, NoticesACacheOfDamagedBytes) {
+    MockApp app;
+    const VkPipelineCache empty = cache_of(app, "");
+    const std::string good = with_entry(data_of(app, empty), 1);
+    app.vkDestroyPipelineCache(app.device, empty, nullptr);
+    EXPECT_EQ(mock_wrong_uses(), 0u) << mock_wrong_use();
+    for (size_t at = 0; at < good.size(); at++) {
+        std::string damaged = good;
+        damaged[at] ^= 4;
+        app.vkDestroyPipelineCache(app.device, cache_of(app, damaged), nullptr);
+        is_wrong("vkCreatePipelineCache", "never gave out");
+        app.vkDestroyPipelineCache(app.device, cache_of(app, good.substr(0, at)), nullptr);
+        if (at != 0 && at != 32) is_wrong("vkCreatePipelineCache", "never gave out");
+    }
+}
+
 // ---- Devices.
 
 TEST_F(Mock, MemoryThatIsNotCoherentNeedsFlushes) {

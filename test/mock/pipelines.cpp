@@ -43,7 +43,6 @@ VkResult do_vkCreateComputePipelines(VkDevice handle, VkPipelineCache cache, uin
                                      const VkComputePipelineCreateInfo *infos, const VkAllocationCallbacks *callbacks,
                                      VkPipeline *out) {
     Device &device = get(handle);
-    if (cache) get(cache);
     for (uint32_t i = 0; i < count; i++) {
         const VkPipelineShaderStageCreateInfo &stage = infos[i].stage;
         get(infos[i].layout);
@@ -52,6 +51,7 @@ VkResult do_vkCreateComputePipelines(VkDevice handle, VkPipelineCache cache, uin
         pipeline->kernel = stage.pName;
         pipeline->words = shader.words;
         read_shader(shader.words, pipeline->kernel, pipeline->local_size, &pipeline->pushes);
+        if (cache) get(cache).pipelines.insert(hash_of(shader.words, pipeline->kernel));
         const Profile &p = *device.profile;
         for (int d = 0; d < 3; d++) {
             if (pipeline->local_size[d] > p.group_size[d]) wrong("a workgroup is over maxComputeWorkGroupSize");
@@ -70,26 +70,6 @@ VkResult do_vkCreatePipelineLayout(VkDevice handle, const VkPipelineLayoutCreate
         if (range.offset + range.size > device.profile->push_bytes) wrong("push constants over maxPushConstantsSize");
         if (range.offset + range.size > layout->push_bytes) layout->push_bytes = range.offset + range.size;
     }
-    return VK_SUCCESS;
-}
-
-VkResult do_vkGetPipelineCacheData(VkDevice, VkPipelineCache cache, size_t *size, void *data) {
-    // A header as the specification has it, and no pipelines.
-    struct Header {
-        uint32_t bytes = 32, version = VK_PIPELINE_CACHE_HEADER_VERSION_ONE, vendor = 0x10000, device = 1;
-        char uuid[VK_UUID_SIZE] = {'m', 'o', 'c', 'k', '-', 'd', 'r', 'i', 'v', 'e', 'r', '-', 'u', 'u', 'i', 'd'};
-    } const header;
-    get(cache);
-    if (!data) {
-        *size = sizeof(header);
-        return VK_SUCCESS;
-    }
-    if (*size < sizeof(header)) {
-        *size = 0;
-        return VK_INCOMPLETE;
-    }
-    memcpy(data, &header, sizeof(header));
-    *size = sizeof(header);
     return VK_SUCCESS;
 }
 

@@ -209,6 +209,7 @@ Profile h200() {
                   {kTransfer, 2, 64, {1, 1, 1}},
                   {kCompute | kTransfer, 8, 64, {1, 1, 1}},
                   {kTransfer, 4, 64, {1, 1, 1}}};
+    p.extensions.push_back("VK_EXT_calibrated_timestamps");
     return p;
 }
 

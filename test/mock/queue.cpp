@@ -372,17 +372,4 @@ VkResult do_vkSignalSemaphoreKHR(VkDevice device, const VkSemaphoreSignalInfo *i
     return do_vkSignalSemaphore(device, info);
 }
 
-// A clock that counts its readers, in nanoseconds.
-VkResult do_vkGetQueryPoolResults(VkDevice, VkQueryPool pool, uint32_t, uint32_t count, size_t bytes, void *data,
-                                  VkDeviceSize stride, VkQueryResultFlags flags) {
-    static uint64_t now = 0;
-    get(pool);
-    const uint64_t size = flags & VK_QUERY_RESULT_64_BIT ? 8 : 4;
-    for (uint32_t i = 0; i < count && i * stride + size <= bytes; i++) {
-        now += 1000;
-        memcpy((uint8_t *)data + i * stride, &now, size);
-    }
-    return VK_SUCCESS;
-}
-
 }  // namespace mock

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -104,7 +105,9 @@ struct Pipeline : Object {
 struct PipelineLayout : Object {
     uint32_t push_bytes = 0;
 };
-struct PipelineCache : Object {};
+struct PipelineCache : Object {
+    std::set<uint64_t> pipelines;  // hash_of each
+};
 struct SetLayout : Object {
     std::vector<VkDescriptorType> types;
 };
@@ -243,6 +246,9 @@ uint64_t finish_submissions(uint64_t n);
 uint64_t pending_submissions();
 void finish_all_of(Device &device);
 void lose(Device &device);
+
+// caches.cpp
+uint64_t hash_of(const std::vector<uint32_t> &words, const std::string &entry);
 
 // commands.cpp
 void forget_commands(CommandBuffer &buffer);
