@@ -56,6 +56,7 @@
 #include "vulkan_marks.h"
 
 #include "vulkan_memory.h"
+#include "vulkan_process.h"
 #include "vulkan_staging.h"
 
 #include "vulkan_modules.h"
@@ -68,8 +69,6 @@
 
 #include "vulkan_arguments.h"
 #include "vulkan_handles.h"
-
-#include "vulkan_process.h"
 
 #include "vulkan_device.h"
 
@@ -209,6 +208,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
                                        VkInstance *instance, VkDevice *device, VkPhysicalDevice *physical_device,
                                        VkQueue *queue, uint32_t *queue_family_index,
                                        VkDebugUtilsMessengerEXT *messenger, bool create) {
+    if (is_forked_child()) return kNoDevice;
     OwnContext &c = own_context;
     c.lock.lock();  // until release_context, also after a failure
     Failure failure;
@@ -228,7 +228,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
 }
 
 WEAK int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
-    own_context.lock.unlock();
+    if (!is_forked_child()) own_context.lock.unlock();
     return kSuccess;
 }
 

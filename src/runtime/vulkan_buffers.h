@@ -49,7 +49,7 @@ public:
     Handle handle;
 
     bool check(const char *what, Failure &failure) const {
-        if (device) return true;
+        if (device || !check_not_forked(failure)) return device != nullptr;
         failure.because(kNoDevice) << "Vulkan: " << what << ": the buffer was freed, or its device was released";
         return false;
     }

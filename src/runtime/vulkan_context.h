@@ -33,6 +33,7 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
     bool at_exit_registered;
+    bool in_dlclose;      // the exit handler runs because this library is being closed
     uint64_t acquires;    // ever, by whomever
     uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
     uint32_t compiled;    // something was compiled since the context was made; atomic
@@ -264,11 +265,7 @@ inline bool Session::acquire(Need need) {
     VkPhysicalDevice physical = nullptr;
     uint32_t family = 0;
     const bool create = need != Need::existing;
-    if (is_forked_child()) {
-        failure.because(kNoDevice)
-            << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
-        return false;
-    }
+    if (!check_not_forked(failure)) return false;
     const uint64_t asked = tracing() ? tracer.now() : 0;
     const int code = halide_vulkan_acquire_context(user_context, &allocator, &instance, &handle, &physical, &queue,
                                                    &family, &messenger, create);
@@ -434,6 +431,40 @@ inline void release_device(void *user_context, Failure &failure) {
     }
 }
 
+// How long a library that is being closed waits for a GPU that finishes nothing. Above what a driver's watchdog lets a
+// kernel run, which is 2 s on many.
+constexpr int kClosePatience_ms = 3000;
+
+// Whether the work is done. dlclose holds the dynamic linker's lock meanwhile, and a thread of the driver may want that
+// before it goes on: lavapipe compiles a kernel when it first runs, and LLVM looks up symbols then. So a wait without
+// end might have none.
+inline bool wait_in_dlclose(Device &d) {
+    for (int waited = 0; waited < kClosePatience_ms; waited++) {
+        d.lock.lock();
+        const uint64_t before = d.submissions.completed;
+        const bool done = !d.submissions.poll(d.gpu) || d.submissions.in_flight() == 0;
+        if (d.submissions.completed != before) waited = 0;
+        d.lock.unlock();
+        if (done) return true;
+        halide_sleep_us(nullptr, 1000);
+    }
+    return false;
+}
+
+// With the context locked: a device that the driver still works on stays, for the rest of the process. What would lead
+// into this library goes.
+inline void leave_own_context() {
+    OwnContext &c = own_context;
+    if (c.instance.messenger)
+        c.instance.vk.vkDestroyDebugUtilsMessengerEXT(c.instance.instance, c.instance.messenger, c.callbacks);
+    c.state = nullptr;
+    c.device = nullptr;
+    c.queue = nullptr;
+    c.physical = nullptr;
+    c.instance.instance = nullptr;
+    c.instance.messenger = VK_NULL_HANDLE;
+}
+
 // The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
 void leave_process(void *) {
     if (is_forked_child()) return;  // the parent's
@@ -455,7 +486,8 @@ void leave_process(void *) {
         // thread-local objects are destroyed before exit handlers run (Khronos' validation of submits crashes so).
         d->submissions.abandon_batch();
         d->lock.unlock();
-        wait_until(*d, UINT64_MAX, ignored);
+        const bool done = !c.in_dlclose || wait_in_dlclose(*d);
+        if (done) wait_until(*d, UINT64_MAX, ignored);
         // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from
         // inside a call: then nothing can be destroyed safely, and the process ends without it.
         for (int i = 0; i < kExitPatience_ms && __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) > 1; i++) {
@@ -465,7 +497,10 @@ void leave_process(void *) {
         }
         if (unlist_device(d, 1)) {
             d->workers.stop();
-            destroy_own_context();
+            if (done)
+                destroy_own_context();
+            else
+                leave_own_context();
         }
     }
     c.lock.unlock();
@@ -473,6 +508,7 @@ void leave_process(void *) {
 
 // The version of the device that is, or would be, chosen; 0 when there is none. Nothing is left behind.
 inline uint32_t device_version(void *user_context) {
+    if (is_forked_child()) return 0;
     own_context.lock.lock();
     uint32_t version =
         own_context.state ? min_of(own_context.state->gpu.properties.apiVersion, own_context.instance.api_version) : 0;

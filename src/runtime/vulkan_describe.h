@@ -185,9 +185,7 @@ HALIDE_VULKAN_COLD inline size_t describe(void *user_context, char *out, size_t 
     Failure failure;
     const char *stage = "process";
     DeviceChoice choice = {kNoIndex, ChosenBy::nothing};
-    if (is_forked_child()) {
-        failure.because(kNoDevice) << "Vulkan: this process is a fork of one that used Vulkan";
-    } else {
+    if (check_not_forked(failure)) {
         own_context.lock.lock();
         if (own_context.state) choice = own_context.choice;
         own_context.lock.unlock();

@@ -209,10 +209,7 @@ inline Device *find_device(VkDevice device) {
 // The device of a live handle, with one more user; `take` ends the handle at the same time. Null: the handle is stale,
 // or its device was released.
 inline Device *pin_device_of(uint64_t number, Handle *copy, bool take = false) {
-    if (is_forked_child()) {
-        if (take) handles.drop(number);
-        return nullptr;
-    }
+    if (is_forked_child()) return nullptr;
     handles.lock_table();
     Handle *h = handles.find(number);
     Device *d = h ? h->device : nullptr;

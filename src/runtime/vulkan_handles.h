@@ -106,6 +106,15 @@ public:
         lock.unlock();
     }
 
+    // When this runtime is unloaded. All numbers are stale afterwards.
+    void forget_all() {
+        count = unused = 0;
+        for (Handle *&chunk : chunks) {
+            host_free(chunk);
+            chunk = nullptr;
+        }
+    }
+
 private:
     // 4096 chunks of 1024 entries: 4 million buffers, far above what a device's memory holds in regions of use. Chunks
     // never move, so that a found entry stays where it is.

@@ -3,8 +3,8 @@
 // halide_vulkan_initialize_kernels runs at the start of every pipeline call, bounds queries included. Its state word is
 // the address of a Module: a copy of the blob, read once. A pipeline that is unloaded says nothing, and another may
 // later lie at its address; so modules are found by content, never by address, and hold no pointer into the blob. The
-// record itself is never freed (state words keep its address); its content is, when the modules that no pipeline is
-// running exceed kKeepBytes, least recently used first.
+// record itself is freed with the runtime only (state words keep its address); its content is, when the modules that no
+// pipeline is running exceed kKeepBytes, least recently used first.
 //
 // Modules belong to no device: what a device compiled from them is in vulkan_kernels.h.
 //
@@ -15,6 +15,7 @@
 #define HALIDE_VULKAN_MODULES_H
 
 #include "vulkan_blob.h"
+#include "vulkan_process.h"
 #include "vulkan_spirv.h"
 
 namespace halide_vulkan {
@@ -37,6 +38,7 @@ public:
     // The module of this blob, with one more user. `known` is the state word's value, null the first time.
     Module *acquire(Module *known, const void *blob, size_t size, Failure &failure) {
         if (known && add_user_of(known)) return known;
+        if (!check_not_forked(failure)) return nullptr;
         halide_mutex_lock(&lock);
         const uint64_t hash = known ? known->hash : hash_of(blob, size);
         Module *m = known ? known : find(hash, blob, size);
@@ -75,10 +77,22 @@ public:
 
     void release_use(Module *m) {
         __atomic_sub_fetch(&m->users, 1, __ATOMIC_ACQ_REL);
-        if (__atomic_load_n(&kept_bytes, __ATOMIC_RELAXED) <= kKeepBytes) return;
+        if (__atomic_load_n(&kept_bytes, __ATOMIC_RELAXED) <= kKeepBytes || is_forked_child()) return;
         halide_mutex_lock(&lock);
         drop_unused();
         halide_mutex_unlock(&lock);
+    }
+
+    // When this runtime is unloaded: the pipelines whose state words lead here went before it.
+    void forget_all() {
+        for (Module *&bucket : buckets) {
+            while (Module *m = bucket) {
+                bucket = m->next;
+                drop_content(*m);
+                host_free(m);
+            }
+        }
+        keep_bytes(0);
     }
 
 private:

@@ -5,7 +5,7 @@
 // refused with one message, frees are harmless, and its exit leaves everything alone. To know, one page is marked that
 // the kernel hands to a child as zeros (Linux since 4.14); elsewhere a fork goes unnoticed.
 //
-// Thread rule: mark once under the context's lock, then only read.
+// Thread rule: mark once under the context's lock, then only read; unmark when no other thread is in this runtime.
 
 #ifndef HALIDE_VULKAN_PROCESS_H
 #define HALIDE_VULKAN_PROCESS_H
@@ -35,10 +35,28 @@ inline void mark_process() {
 #endif
 }
 
+// When this runtime is unloaded.
+inline void unmark_process() {
+#ifndef WINDOWS
+    typedef int (*Unmap)(void *, size_t);
+    const Unmap unmap = fork_page ? (Unmap)halide_get_symbol("munmap") : nullptr;
+    if (unmap) unmap(fork_page, kForkPageBytes);
+    fork_page = nullptr;
+#endif
+}
+
 // True in a child whose parent had used Vulkan before the fork.
 inline bool is_forked_child() {
     uint32_t *page = __atomic_load_n(&fork_page, __ATOMIC_ACQUIRE);
     return page && __atomic_load_n(page, __ATOMIC_RELAXED) == 0;
+}
+
+// Asked before any lock is taken: one that another thread held at the fork is never free in the child.
+inline bool check_not_forked(Failure &failure) {
+    if (!is_forked_child()) return true;
+    failure.because(kNoDevice)
+        << "Vulkan: this process is a fork of one that used Vulkan; use Vulkan after the fork only";
+    return false;
 }
 
 }  // namespace

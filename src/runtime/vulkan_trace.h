@@ -53,6 +53,8 @@ public:
     void start(void *user_context, const char *path, uint64_t limit);
     // Writes what there is and rests.
     void stop();
+    // When this runtime is unloaded: ends it for good.
+    void forget();
 
     // The device's calibrated clock is compared with this one.
     bool is_monotonic() const { return clock != nullptr; }
@@ -223,7 +225,7 @@ HALIDE_VULKAN_COLD inline void Tracer::push(TraceKind kind, uint32_t device, uin
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The thread that writes. What a thread began to record when tracing stopped is written when tracing goes on: the
-// numbers of records are never used again, and the ring is never freed, so a late one does no harm.
+// numbers of records are never used again, and the ring lives as long as the runtime, so a late one does no harm.
 
 inline void Tracer::write_record(const TraceRecord &record) {
     char text[kTraceText];
@@ -375,8 +377,9 @@ inline void Tracer::start(void *user_context, const char *name, uint64_t limit) 
 }
 
 inline void Tracer::stop() {
+    if (getpid && (uint32_t)getpid() != process) return;  // in a child nobody unlocks what the parent's threads held
     halide_mutex_lock(&lock);
-    if (on && getpid() == (int)process) {
+    if (on) {
         __atomic_store_n(&on, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
         halide_join_thread(writer);
@@ -384,6 +387,16 @@ inline void Tracer::stop() {
         file->trim();
     }
     halide_mutex_unlock(&lock);
+}
+
+inline void Tracer::forget() {
+    stop();
+    // The file of a child is its parent's.
+    if (file && (uint32_t)getpid() == process) file->close();
+    host_free(file);
+    host_free(ring);
+    file = nullptr;
+    ring = nullptr;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The process may end in any order: with work in flight, from another thread, after a release, after release_all.
+// The process may end in any order: with work in flight, from another thread, after a release, after release_all, after
+// the device was lost.
 //
 // The driver's libraries are torn down by the same exit that runs the runtime's clean-up, and which goes first depends
 // on who was loaded when. Each test below leaves the process in another state and belongs to a CTest entry of its own
@@ -44,7 +45,17 @@ void use() {
     fill(a, [](const int *p) { return p[0]; });
     ASSERT_OK(kernel(a, b));
     ASSERT_OK(b.copy_to_host());
+    EXPECT_TRUE(matches(b, [](const int *p) {
+        uint32_t value = p[0];
+        for (int i = 0; i < 20; i++) value = scramble(value);
+        return value;
+    }));
 }
+
+// Ends the process from inside a test, with what the test has seen so far.
+[[noreturn]] void leave() { std::exit(testing::Test::HasFailure() ? 1 : 0); }
+
+TEST(GpuExit, WithAllDone) { use(); }
 
 TEST(GpuExit, WithWorkInFlight) { leave_work_in_flight(); }
 
@@ -63,7 +74,7 @@ TEST(GpuExit, AfterRelease) {
 
 TEST(GpuExit, FromAnotherThread) {
     leave_work_in_flight();
-    std::thread([] { std::exit(0); }).join();
+    std::thread(leave).join();
 }
 
 TEST(GpuExit, AfterReleaseAll) {
@@ -92,7 +103,35 @@ TEST(GpuExit, WhileOthersWork) {
     }
     use();
     std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    std::exit(0);
+    leave();
+}
+
+// The device is lost with buffers that live and work that nobody waited for. The counting layer loses it.
+void lose_the_device() {
+    static Callable kernel = compile();
+    static Words a(200000), b(200000);
+    static Context context;
+    fill(a, [](const int *p) { return p[0]; });
+    ASSERT_OK(kernel(a, b));
+    hv_layer_lose(1);
+    int code = 0;
+    for (int i = 0; i < 100 && code == 0; i++) code = kernel(context.jit(), a, b);
+    EXPECT_LT(code, 0);
+}
+
+TEST(GpuExit, AfterTheDeviceWasLost) { lose_the_device(); }
+
+TEST(GpuExit, AfterTheDeviceWasLostAndReplaced) {
+    lose_the_device();
+    vulkan_interface()->device_release(nullptr, vulkan_interface());
+    hv_layer_clear();
+    leave_work_in_flight();
+    use();
+}
+
+TEST(GpuExit, FromAnotherThreadAfterTheDeviceWasLost) {
+    lose_the_device();
+    std::thread(leave).join();
 }
 
 }  // namespace

@@ -10,9 +10,6 @@
 
 #include "support.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 using namespace Halide;
 using namespace vulkan_test;
 
@@ -196,22 +193,6 @@ TEST_F(GpuRefusedCalls, LostContentsAreNotHandedOut) {
     ASSERT_OK(kernel(in, out));
     ASSERT_OK(out.copy_to_host());
     EXPECT_TRUE(matches(out, [](const int *p) { return p[0] + 1; }));
-}
-
-// A child after fork is refused with one message, its frees are harmless, and it exits like any process.
-TEST_F(GpuRefusedCalls, AForkedChildIsRefused) {
-    works();
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-        context.clear();
-        const bool refused = run() < 0 && one_message(context, {"fork"});
-        exit(refused ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    works();
 }
 
 }  // namespace
