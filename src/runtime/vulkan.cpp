@@ -72,6 +72,7 @@
 
 #include "vulkan_device.h"
 
+#include "vulkan_anchor.h"
 #include "vulkan_cache_saver.h"
 #include "vulkan_flusher.h"
 

@@ -15,6 +15,7 @@
 #ifndef HALIDE_VULKAN_CONTEXT_H
 #define HALIDE_VULKAN_CONTEXT_H
 
+#include "vulkan_anchor.h"
 #include "vulkan_cache_saver.h"
 #include "vulkan_flusher.h"
 
@@ -32,19 +33,15 @@ struct OwnContext {
     Device *state;
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
-    bool at_exit_registered;
-    bool in_dlclose;      // the exit handler runs because this library is being closed
-    uint64_t acquires;    // ever, by whomever
-    uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
-    uint32_t compiled;    // something was compiled since the context was made; atomic
+    bool in_dlclose;                         // the exit handler runs because this library is being closed
+    uint64_t acquires;                       // ever, by whomever
+    uint64_t sessions;                       // acquires that were sessions of ours, caught up with `acquires` by each
+    uint32_t compiled;                       // something was compiled since the context was made; atomic
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
 
 inline Lock *own_queue_lock() { return &own_context.lock; }
-
-// Its address names this module to __cxa_atexit and __cxa_finalize.
-char module_mark;
 
 void leave_process(void *);
 
@@ -53,12 +50,7 @@ constexpr int kExitPatience_ms = 1000;
 
 // Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
 // registered last runs first. The handler runs as often as it was registered; the first time does the work.
-inline void register_exit_handler() {
-    typedef int (*AtExit)(void (*)(void *), void *, void *);
-    const AtExit at_exit = (AtExit)halide_get_symbol("__cxa_atexit");
-    // Without it (no such C library) the module's destructor does the work.
-    if (at_exit && at_exit(leave_process, nullptr, &module_mark) == 0) own_context.at_exit_registered = true;
-}
+inline void register_exit_handler() { run_at_exit(leave_process); }
 
 // Before a device is made. Its handler is registered before the context's, so it runs after it, and the trace has it
 // all.
@@ -68,10 +60,7 @@ inline void start_tracing(void *user_context) {
     Failure told_later;
     if (!read_number_options(options, told_later)) return;
     tracer.start(user_context, halide_vulkan_get_trace_file(user_context), (uint64_t)options.trace_megabytes << 20);
-    typedef int (*AtExit)(void (*)(void *), void *, void *);
-    const AtExit at_exit = tracing() ? (AtExit)halide_get_symbol("__cxa_atexit") : nullptr;
-    if (at_exit && at_exit([](void *) { tracer.stop(); }, nullptr, &module_mark) == 0)
-        own_context.at_exit_registered = true;
+    if (tracing()) run_at_exit([](void *) { tracer.stop(); });
 }
 
 // With no lock held.
@@ -96,7 +85,10 @@ inline void destroy_own_context() {
     c.device = nullptr;
     c.queue = nullptr;
     c.physical = nullptr;
-    destroy_instance(c.instance, c.callbacks);
+    if (c.gone)
+        destroy_instance(c.instance, c.callbacks);
+    else
+        end_instance(c.instance, c.callbacks);
 }
 
 // With the context locked. On failure nothing is left behind.
@@ -142,7 +134,7 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     c.device = nullptr;
     c.queue = nullptr;
     c.physical = nullptr;
-    destroy_instance(c.instance, c.callbacks);
+    end_instance(c.instance, c.callbacks);
     return false;
 }
 
@@ -455,14 +447,12 @@ inline bool wait_in_dlclose(Device &d) {
 // into this library goes.
 inline void leave_own_context() {
     OwnContext &c = own_context;
-    if (c.instance.messenger)
-        c.instance.vk.vkDestroyDebugUtilsMessengerEXT(c.instance.instance, c.instance.messenger, c.callbacks);
+    destroy_messenger(c.instance, c.callbacks);
     c.state = nullptr;
     c.device = nullptr;
     c.queue = nullptr;
     c.physical = nullptr;
     c.instance.instance = nullptr;
-    c.instance.messenger = VK_NULL_HANDLE;
 }
 
 // The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
@@ -523,7 +513,7 @@ inline uint32_t device_version(void *user_context) {
     if (!create_instance(user_context, callbacks, instance, ignored)) return 0;
     if (choose_device(user_context, instance, offer, choice, ignored))
         version = min_of(offer.properties.apiVersion, instance.api_version);
-    destroy_instance(instance, callbacks);
+    end_instance(instance, callbacks);
     return version;
 }
 

@@ -170,7 +170,7 @@ HALIDE_VULKAN_COLD inline const char *describe_machine(void *user_context, Json 
         json.end(']');
     }
     list.release();
-    destroy_instance(in, callbacks);
+    end_instance(in, callbacks);
     return failure.failed() ? stage : "done";
 }
 

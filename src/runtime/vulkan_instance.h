@@ -35,7 +35,8 @@ struct Instance {
     VkDebugUtilsMessengerEXT messenger;
     uint32_t api_version;  // what was asked for: the newest we know that the loader knows too
     DeviceAbilities abilities;
-    bool traced;  // HL_VK_TRACE was set when it was made
+    bool traced;            // HL_VK_TRACE was set when it was made
+    bool must_stay_loaded;  // a device of a driver that cannot be loaded often was seen, see vulkan_anchor.h
 };
 
 inline bool wants_trace(void *user_context) {
@@ -123,12 +124,16 @@ inline bool check_layers(Instance &in, const NameList &wanted, Failure &failure)
     return good;
 }
 
+inline void destroy_messenger(Instance &in, const VkAllocationCallbacks *callbacks) {
+    if (in.messenger) in.vk.vkDestroyDebugUtilsMessengerEXT(in.instance, in.messenger, callbacks);
+    in.messenger = VK_NULL_HANDLE;
+}
+
 inline void destroy_instance(Instance &in, const VkAllocationCallbacks *callbacks) {
     if (!in.instance) return;
-    if (in.messenger) in.vk.vkDestroyDebugUtilsMessengerEXT(in.instance, in.messenger, callbacks);
+    destroy_messenger(in, callbacks);
     in.vk.vkDestroyInstance(in.instance, callbacks);
     in.instance = nullptr;
-    in.messenger = VK_NULL_HANDLE;
 }
 
 inline bool create_instance(void *user_context, const VkAllocationCallbacks *callbacks, Instance &in,
@@ -262,6 +267,8 @@ inline void describe_device(const Instance &in, VkPhysicalDevice device, DeviceO
     if (offer.has_uuid) __builtin_memcpy(offer.uuid, id.deviceUUID, VK_UUID_SIZE);
 }
 
+constexpr uint32_t kNvidia = 0x10de;  // as a vendorID
+
 // Every device of the instance, in the loader's order.
 struct DeviceList {
     Array<VkPhysicalDevice> devices;
@@ -280,7 +287,10 @@ struct DeviceList {
                 << "Vulkan: out of host memory while looking at " << (uint64_t)devices.size() << " devices";
             return false;
         }
-        for (size_t i = 0; i < devices.size(); i++) describe_device(in, devices[i], offers[i]);
+        for (size_t i = 0; i < devices.size(); i++) {
+            describe_device(in, devices[i], offers[i]);
+            in.must_stay_loaded |= offers[i].properties.vendorID == kNvidia;
+        }
         return true;
     }
     void release() {

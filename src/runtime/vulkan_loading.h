@@ -42,9 +42,9 @@ inline bool is_in_library() {
 // Runs when the module is unloaded; at exit the handler has run already, and this finds nothing to do.
 __attribute__((destructor)) void unload_module() {
     typedef void (*Finalize)(void *);
-    const Finalize finalize = own_context.at_exit_registered ? (Finalize)halide_get_symbol("__cxa_finalize") : nullptr;
+    const Finalize finalize = has_exit_handlers ? (Finalize)halide_get_symbol("__cxa_finalize") : nullptr;
     // A handler that has not run: the process goes on without this module. At exit others may still be in their calls.
-    const bool unloaded = own_context.at_exit_registered && !own_context.gone;
+    const bool unloaded = has_exit_handlers && !own_context.gone;
     own_context.in_dlclose = unloaded && is_in_library();
     if (finalize)
         finalize(&module_mark);
@@ -55,7 +55,7 @@ __attribute__((destructor)) void unload_module() {
         tracer.stop();
         return;
     }
-    own_context.at_exit_registered = false;
+    has_exit_handlers = 0;
     tracer.forget();
     modules.forget_all();
     handles.forget_all();

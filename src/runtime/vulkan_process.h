@@ -5,6 +5,8 @@
 // refused with one message, frees are harmless, and its exit leaves everything alone. To know, one page is marked that
 // the kernel hands to a child as zeros (Linux since 4.14); elsewhere a fork goes unnoticed.
 //
+// What is to run at its exit is kept here too.
+//
 // Thread rule: mark once under the context's lock, then only read; unmark when no other thread is in this runtime.
 
 #ifndef HALIDE_VULKAN_PROCESS_H
@@ -16,6 +18,20 @@ namespace halide_vulkan {
 namespace {
 
 constexpr size_t kForkPageBytes = 4096;  // the advice is given by pages; larger pages are marked whole
+
+// Its address names this module to __cxa_atexit and __cxa_finalize.
+char module_mark;
+uint32_t has_exit_handlers;  // atomic
+
+// Runs the handler at exit, or when this module is unloaded; what is registered last runs first. False where there is
+// no __cxa_atexit (another C library): then the module's destructor does what it can.
+inline bool run_at_exit(void (*handler)(void *)) {
+    typedef int (*AtExit)(void (*)(void *), void *, void *);
+    const AtExit at_exit = (AtExit)halide_get_symbol("__cxa_atexit");
+    if (!at_exit || at_exit(handler, nullptr, &module_mark) != 0) return false;
+    __atomic_store_n(&has_exit_handlers, 1, __ATOMIC_RELEASE);
+    return true;
+}
 
 uint32_t *fork_page;  // null: not marked, or not possible
 

@@ -370,12 +370,9 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     if (result == VK_SUCCESS) {
         call = "vkQueueSubmit";
         result = progress.submit(gpu, slot.commands, open_epoch());
-        if (is_out_of_memory(result) && in_flight() > 0) {
-            // Finished work gives memory back to the driver: let it finish, try once more.
-            if (drain(gpu) == VK_SUCCESS) {
-                result = progress.submit(gpu, slot.commands, open_epoch());
-            }
-        }
+        // Finished work gives memory back to the driver: let it finish, try once more.
+        if (is_out_of_memory(result) && drain(gpu) == VK_SUCCESS)
+            result = progress.submit(gpu, slot.commands, open_epoch());
     }
     if (result != VK_SUCCESS) {
         gpu_failed(gpu, cause_of_loss, call, result)

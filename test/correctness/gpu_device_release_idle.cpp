@@ -67,6 +67,35 @@ TEST_F(GpuDeviceReleaseIdle, AgainAndAgain) {
 }
 
 // Nothing was copied back or synced: the release has to wait for the work itself.
+// NVIDIA's driver can be loaded thirty times by a process and then no more; the last instance that goes unloads it.
+TEST_F(GpuDeviceReleaseIdle, AFortyFirstTime) {
+    for (int i = 0; i < 40; i++) {
+        use(64);
+        release();
+        EXPECT_FALSE(initialized());
+    }
+    use(64);
+}
+
+// As if on such a GPU, see vulkan_anchor.h: one instance stays, and only one.
+TEST_F(GpuDeviceReleaseIdle, OneInstanceStaysForADriverThatLoadsSeldom) {
+    release();
+    const auto others = hv_layer_live("VkInstance");  // libHalide's own, if it has one
+    ASSERT_TRUE(hv_layer_limit("vendorID", 0x10de));
+    for (int i = 0; i < 5; i++) {
+        int major = 0, minor = 0;
+        EXPECT_EQ(vulkan_interface()->compute_capability(nullptr, &major, &minor), 0);
+        EXPECT_EQ(hv_layer_live("VkInstance"), others + 1) << "looking needs an instance, too";
+        use(64);
+        EXPECT_EQ(hv_layer_live("VkInstance"), others + 2);
+        release();
+        EXPECT_EQ(hv_layer_live("VkInstance"), others + 1);
+        EXPECT_EQ(hv_layer_live("VkDevice"), 0);
+    }
+    EXPECT_GT(hv_layer_instances(), 0u) << "the counting layer is not in use";
+    hv_layer_clear();
+}
+
 TEST_F(GpuDeviceReleaseIdle, WithWorkInFlight) {
     for (int i = 0; i < 5; i++) {
         Words in(3000), out(3000);
