@@ -102,6 +102,24 @@ TEST_F(CountLayer, LosesTheDevice) {
     EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_DEVICE_LOST);
 }
 
+// From vkCreateInstance on, with what the calls returned.
+TEST_F(CountLayer, LogsCalls) {
+    hv_layer_log(1);
+    TearDown();
+    SetUp();
+    make_device();
+    ASSERT_EQ(hv_layer_fail("vkDeviceWaitIdle", 1, VK_ERROR_OUT_OF_HOST_MEMORY), 1);
+    EXPECT_EQ(vkDeviceWaitIdle(device), VK_ERROR_OUT_OF_HOST_MEMORY);
+    hv_layer_log(0);
+    int result = 1;
+    EXPECT_STREQ(hv_layer_logged(0, &result), "vkCreateInstance");
+    EXPECT_EQ(result, VK_SUCCESS);
+    uint64_t calls = 0;
+    while (hv_layer_logged(calls, nullptr)) calls++;
+    EXPECT_STREQ(hv_layer_logged(calls - 1, &result), "vkDeviceWaitIdle");
+    EXPECT_EQ(result, VK_ERROR_OUT_OF_HOST_MEMORY);
+}
+
 TEST_F(CountLayer, KeepsALedger) {
     make_device();
     EXPECT_EQ(hv_layer_live("VkBuffer"), 0);

@@ -123,10 +123,18 @@ void note_failure(Call call, VkResult result) {
     ever[call]++;
 }
 
-void log_call(Call call, VkResult result) {
-    if (!logging.load(std::memory_order_relaxed)) return;
+size_t log_call(Call call) {
+    if (!logging.load(std::memory_order_relaxed)) return kLogged;
     std::lock_guard<std::mutex> lock(fault_mutex);
-    if (log_entries.size() < kLogged) log_entries.push_back({call, result});
+    if (log_entries.size() == kLogged) return kLogged;
+    log_entries.push_back({call, VK_SUCCESS});
+    return log_entries.size() - 1;
+}
+
+void log_result(size_t place, Call call, VkResult result) {
+    if (place == kLogged) return;
+    std::lock_guard<std::mutex> lock(fault_mutex);
+    if (place < log_entries.size() && log_entries[place].first == call) log_entries[place].second = result;
 }
 
 void reset_log() {

@@ -387,13 +387,18 @@ Link *find_link(const void *p_next, VkStructureType type) {
 VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *callbacks,
                                                VkInstance *made) {
     count_call(kvkCreateInstance);
+    const size_t place = log_call(kvkCreateInstance);
     VkResult result;
-    if (take_failure(kvkCreateInstance, &result, nullptr)) return result;
+    if (take_failure(kvkCreateInstance, &result, nullptr)) {
+        log_result(place, kvkCreateInstance, result);
+        return result;
+    }
     auto *link = find_link<VkLayerInstanceCreateInfo>(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
     if (!link) return VK_ERROR_INITIALIZATION_FAILED;
     const PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
     result = ((PFN_vkCreateInstance)get(VK_NULL_HANDLE, "vkCreateInstance"))(info, callbacks, made);
+    log_result(place, kvkCreateInstance, result);
     if (result != VK_SUCCESS) return result;
     Next &next = add_next(key_of(*made));
     next.get_instance_proc = get;
@@ -437,18 +442,18 @@ template<Call C, typename R, typename First, typename... A>
 struct Wrapper<C, R(VKAPI_PTR *)(First, A...)> {
     static VKAPI_ATTR R VKAPI_CALL call(First first, A... a) {
         count_call(C);
+        [[maybe_unused]] const size_t place = log_call(C);
         Next &next = next_of(key_of(first));
         if constexpr (std::is_same<R, VkResult>::value) {
             VkResult forced;
             if (take_failure(C, &forced, &next)) {
                 if (forced == VK_ERROR_DEVICE_LOST) lose_device(next);
                 if (forced < 0) on_failure(Tag<C>{}, first, a...);
-                log_call(C, forced);
+                log_result(place, C, forced);
                 return forced;
             }
         }
         if constexpr (std::is_void<R>::value) {
-            log_call(C, VK_SUCCESS);
             around(Tag<C>{}, next, first, a...);
             if constexpr (C != kvkDestroyDevice && C != kvkDestroyInstance) after(Tag<C>{}, true, next, first, a...);
         } else {
@@ -456,7 +461,7 @@ struct Wrapper<C, R(VKAPI_PTR *)(First, A...)> {
             bool ok = true;
             if constexpr (std::is_same<R, VkResult>::value) {
                 ok = result >= 0;
-                log_call(C, result);
+                log_result(place, C, result);
             }
             after(Tag<C>{}, ok, next, first, a...);
             return result;

@@ -46,7 +46,9 @@ bool take_failure(Call call, VkResult *result, Next *next);
 bool take_numbered_failure(Call call, VkResult *result, Next *next);
 void note_failure(Call call, VkResult result);
 void lose_device(Next &next);
-void log_call(Call call, VkResult result);
+// In the order in which calls are made; the place is for what it returns.
+size_t log_call(Call call);
+void log_result(size_t place, Call call, VkResult result);
 void reset_log();
 void clear_numbered_failures();
 
