@@ -217,7 +217,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
         c.failure.keep(failure);
         return failure.code;
     }
-    c.acquires++;
+    if (c.device) c.acquires++;  // without one there is no queue that another could use
     *allocator = (struct halide_vulkan_memory_allocator *)c.state;
     *instance = c.instance.instance;
     *device = c.device;

@@ -96,6 +96,18 @@ TEST_F(GpuDeviceReleaseIdle, OneInstanceStaysForADriverThatLoadsSeldom) {
     hv_layer_clear();
 }
 
+// Asking for a device that is not there is nobody's work on a queue: what comes first then conflicts with nothing.
+TEST_F(GpuDeviceReleaseIdle, TheFirstCommandNeedsNoBarrier) {
+    release();
+    EXPECT_EQ(runtime_call<int(void *, const halide_device_interface_t *)>("halide_device_sync_global")(
+                  nullptr, vulkan_interface()),
+              0);
+    hv_layer_reset();
+    use();
+    EXPECT_GT(hv_layer_count_prefix("vkCmdDispatch"), 0u);
+    EXPECT_EQ(hv_layer_count_prefix("vkCmdPipelineBarrier"), hv_layer_host_barriers());
+}
+
 TEST_F(GpuDeviceReleaseIdle, WithWorkInFlight) {
     for (int i = 0; i < 5; i++) {
         Words in(3000), out(3000);
