@@ -31,14 +31,6 @@ int halide_vulkan_release_unused_device_allocations(void *user_context);
 int halide_vulkan_get_stats(void *user_context, void *out, size_t bytes);
 }
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-// The loader unloads drivers with each instance. What a driver's own variables point to is then a leak for the leak
-// checker, without a name that could tell it from ours. So libraries stay.
-extern "C" int dlclose(void *) { return 0; }
-#endif
-#endif
-
 using Halide::Runtime::Buffer;
 
 namespace {
