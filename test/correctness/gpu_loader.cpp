@@ -59,7 +59,9 @@ protected:
     static std::string probe() {
         try {
             return host_supports_target_device(gpu_target()) ? "yes" : "no";
-        } catch (const Error &error) { return error.what(); }
+        } catch (const Error &error) {
+            return error.what();
+        }
     }
     void nothing_works(const std::string &part, const std::string &answer = "no") {
         for (int time = 0; time < 2; time++) {

@@ -6,8 +6,8 @@
 // kernel. Counted in `make test`: each kernel then has a submission and a wait of its own. Measured by `make nightly`:
 // shares of two kernels whose cost is 1 to 10, and when a launch and its sync return.
 //
-// Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count (CMakeLists.txt). Stock: the launch takes all of the time, since it
-// waits; the shares are right.
+// Needs HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count (CMakeLists.txt). Stock: fails (it waits for the whole queue, in
+// the launch).
 
 #include "support.h"
 
