@@ -8,7 +8,8 @@
 //   {"version":, "flavour":, "stage":, "error":, "loader_version":, "request":{}, "in_use":, "chosen":, "chosen_by":,
 //    "devices":[{"name":, ..., "limits":{}, "heaps":[], "types":[], "families":[], "features":{}, "plan":{}}]}
 // "stage" is how far the look came: loader, instance, devices, choice, done. "chosen" and "in_use" are places in
-// "devices", absent when there is none. Later versions add names and remove none.
+// "devices", absent when there is none. A device whose features cannot be asked for has an "error" in their place.
+// Later versions add names and remove none.
 //
 // Thread rule: entered by any number of threads; takes the context's lock to read which device is in use.
 
@@ -110,7 +111,10 @@ HALIDE_VULKAN_COLD inline void describe_features(Json &json, const Instance &in,
                                                  uint32_t version) {
     Failure failure;
     FeatureChain chain;
-    if (!fill_features(in, device, version, chain, failure)) return;
+    if (!fill_features(in, device, version, chain, failure)) {
+        json.text("error", failure.message);
+        return;
+    }
     const VkPhysicalDeviceFeatures &core = chain.features.features;
     json.begin("features", '{').flag("float64", core.shaderFloat64).flag("int64", core.shaderInt64);
     json.flag("int16", core.shaderInt16 && chain.storage16.storageBuffer16BitAccess);
