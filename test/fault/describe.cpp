@@ -81,7 +81,7 @@ TEST_F(MockDescribe, EachDevice) {
     for (const auto &d : devices) {
         start(d.profile);
         const std::string text = describe();
-        for (const std::string part : {std::string("\"name\":\"") + d.name, std::string(d.part),
+        for (const std::string &part : {std::string("\"name\":\"") + d.name, std::string(d.part),
                                        std::string("\"chosen\":0"), std::string("\"stage\":\"done\"")})
             EXPECT_TRUE(contains(text, part)) << part << " is not in " << text;
         EXPECT_FALSE(contains(text, "\"in_use\"")) << text;
