@@ -118,16 +118,15 @@ function (hv_add_native_program name runtime source)
 endfunction ()
 
 find_program(HV_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer REQUIRED DOC "Names in sanitizers' reports")
+set(common "external_symbolizer_path=${HV_SYMBOLIZER}")
+set(HV_SANITIZER_ENVIRONMENT
+    "ASAN_OPTIONS=${common}"
+    "UBSAN_OPTIONS=${common}:print_stacktrace=1"
+    "TSAN_OPTIONS=${common}:halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/test/native/drivers.supp"
+)
 function (hv_add_native_run test name)
     cmake_parse_arguments(HV "" "TIMEOUT;CONFIGURATION" "ARGUMENTS;ENVIRONMENT" ${ARGN})
-    set(common "external_symbolizer_path=${HV_SYMBOLIZER}")
-    list(
-        APPEND HV_ENVIRONMENT
-        "ASAN_OPTIONS=${common}"
-        "UBSAN_OPTIONS=${common}:print_stacktrace=1"
-        "TSAN_OPTIONS=${common}:halt_on_error=1:suppressions=${PROJECT_SOURCE_DIR}/test/native/drivers.supp"
-        "LLVM_PROFILE_FILE=${HV_PROFILE_FILES}"
-    )
+    list(APPEND HV_ENVIRONMENT ${HV_SANITIZER_ENVIRONMENT} "LLVM_PROFILE_FILE=${HV_PROFILE_FILES}")
     hv_register(${test} "${HV_NATIVE_DIRECTORY}/${name}" ${HV_ARGUMENTS})
     set_property(TEST ${test} APPEND PROPERTY LABELS vulkan native)
 endfunction ()

@@ -252,11 +252,19 @@ inline bool ask_properties(const Instance &in, VkPhysicalDevice device, uint32_t
     return true;
 }
 
+// The first kMaxFamilies, and how many those are.
+inline uint32_t read_families(const InstanceFunctions &vk, VkPhysicalDevice device, VkQueueFamilyProperties *to) {
+    uint32_t count = 0;
+    vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
+    count = min_of(count, kMaxFamilies);
+    vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &count, to);
+    return count;
+}
+
 inline void describe_device(const Instance &in, VkPhysicalDevice device, DeviceOffer &offer) {
     in.vk.vkGetPhysicalDeviceProperties(device, &offer.properties);
     in.vk.vkGetPhysicalDeviceMemoryProperties(device, &offer.memory);
-    offer.family_count = kMaxFamilies;
-    in.vk.vkGetPhysicalDeviceQueueFamilyProperties(device, &offer.family_count, offer.families);
+    offer.family_count = read_families(in.vk, device, offer.families);
     // Before Vulkan 1.1 only an extension that nobody need offer knows UUIDs; such devices are named otherwise.
     VkPhysicalDeviceIDProperties id = {};
     id.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;

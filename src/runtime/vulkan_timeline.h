@@ -127,8 +127,7 @@ inline bool Timeline::create(Gpu &gpu, const InstanceFunctions &vk) {
     Text(line, sizeof(line)) << "Vulkan device " << device << ": " << gpu.properties.deviceName;
     tracer.push(TraceKind::name_process, device, 0, line, 0, 0, nullptr, 0);
     VkQueueFamilyProperties families[kMaxFamilies];
-    uint32_t count = kMaxFamilies;
-    vk.vkGetPhysicalDeviceQueueFamilyProperties(gpu.physical, &count, families);
+    const uint32_t count = read_families(vk, gpu.physical, families);
     const uint32_t bits = gpu.family < count ? families[gpu.family].timestampValidBits : 0;
     const float period = gpu.limits().timestampPeriod;
     // Periods are from 0.5 (some GPUs) to 1000 ns; what does not fit the fixed point is no clock.

@@ -13,6 +13,8 @@
 // hv_layer_limit), HV_TEST_MEMORY="flags,flags" other memory types (VkMemoryPropertyFlags), so one program can be run
 // as if on several devices. The run fails if the layer was not in use.
 //
+// HV_TEST_FEATURES="no_asserts" (features, separated by '-') adds them to the target of every test.
+//
 // Threads: a Context belongs to one thread at a time; everything else is stateless.
 
 #ifndef HALIDE_VULKAN_TEST_SUPPORT_H
@@ -37,7 +39,9 @@ namespace vulkan_test {
 
 // The target of the whole directory: every integer type, Vulkan 1.3. vk_float64 only where a test computes with double.
 inline Halide::Target gpu_target(const std::vector<Halide::Target::Feature> &more = {}) {
-    Halide::Target target("host-vulkan-vk_v13-vk_int8-vk_int16-vk_int64");
+    const char *features = std::getenv("HV_TEST_FEATURES");
+    Halide::Target target(std::string("host-vulkan-vk_v13-vk_int8-vk_int16-vk_int64") + (features ? "-" : "") +
+                          (features ? features : ""));
     for (Halide::Target::Feature feature : more) target.set_feature(feature);
     return target;
 }
