@@ -149,7 +149,8 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
     gpu.storage_range = storage_range(gpu.properties);
-    gpu.clock = find_clock();
+    gpu.rare_clock = find_clock();
+    gpu.clock = clock_for_policies(gpu.rare_clock);
     const uint32_t cores = usable_cores();
     gpu.can_spin = spinning_pays(options, gpu.properties.deviceType, cores);
     __atomic_store_n(&lock_looks, cores == 1 ? 0 : kLockLooks, __ATOMIC_RELAXED);
@@ -248,7 +249,7 @@ inline void sweep_unused(Device &d) {
     const uint64_t epoch = d.submissions.submitted;
     if (epoch - d.last_sweep_epoch < kSweepEpochs || d.gpu.options.trim_ms == 0 || d.gpu.lost) return;
     d.last_sweep_epoch = epoch;
-    const uint64_t now = now_ns(d.gpu.clock);
+    const uint64_t now = now_ns(d.gpu.rare_clock);
     if (now - d.last_sweep_ns < d.gpu.options.trim_ms * (uint64_t)1000000) return;
     d.last_sweep_ns = now;
     d.memory.sweep(d.gpu, d.submissions.completed);

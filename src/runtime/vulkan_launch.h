@@ -325,13 +325,13 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     add_user(d);  // keeps the device while no lock is held
     session.end();
     TraceSpan compilation(TraceKind::compile, request.entry);
-    const uint64_t begin = now_ns(d->gpu.clock);
+    const uint64_t begin = now_ns(d->gpu.rare_clock);
     const VkPipeline pipeline = compile_variant(d->gpu, *kernel, key, failure);
     compilation.tell(key.local_size[0], key.local_size[1], key.local_size[2]);
     Outcome outcome = Outcome::failed;
     if (pipeline) {
         note_compilation();
-        note_pipeline(*d, now_ns(d->gpu.clock) - begin);
+        note_pipeline(*d, now_ns(d->gpu.rare_clock) - begin);
         d->lock.lock();
         if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline, d->submissions.open_epoch())) {
             outcome = Outcome::again;

@@ -1,6 +1,7 @@
 // memory_use.h: is the memory that a long run takes flat?
 //
-// Sampled are the process's resident memory, which on a CPU device holds the device memory too; the bytes that malloc
+// Sampled are the process's resident memory, which on a CPU device holds the device memory too, but for the pages of
+// files: the system drops parts of libHalide and reads them again as it likes; the bytes that malloc
 // has given out and not got back; and the bytes of device memory that the driver gave out, as the counting layer sees
 // them. The first half of the samples is a warm-up, in which caches and staging grow to their size. Flat means: the
 // largest sample after it is at most 1 % above the largest of its last quarter.
@@ -20,20 +21,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include <malloc.h>
-#include <unistd.h>
 
 namespace vulkan_test {
 
 inline uint64_t resident_bytes() {
-    unsigned long long total = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file) return 0;
-    const int read = fscanf(file, "%llu %llu", &total, &resident);
-    fclose(file);
-    return read == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+        uint64_t kilobytes = 0;
+        if (word == "RssAnon:" && status >> kilobytes) return kilobytes * 1024;
+    }
+    return 0;
 }
 
 class MemoryUse {
