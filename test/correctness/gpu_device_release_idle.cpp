@@ -79,17 +79,19 @@ TEST_F(GpuDeviceReleaseIdle, AFortyFirstTime) {
 
 // As if on such a GPU, see vulkan_anchor.h: one instance stays, and only one.
 TEST_F(GpuDeviceReleaseIdle, OneInstanceStaysForADriverThatLoadsSeldom) {
-    release();
-    const auto others = hv_layer_live("VkInstance");  // libHalide's own, if it has one
     ASSERT_TRUE(hv_layer_limit("vendorID", 0x10de));
+    use(64);
+    release();
+    const auto stays = hv_layer_live("VkInstance");  // libHalide's own too, if it has one
+    EXPECT_GE(stays, 1);
     for (int i = 0; i < 5; i++) {
         int major = 0, minor = 0;
         EXPECT_EQ(vulkan_interface()->compute_capability(nullptr, &major, &minor), 0);
-        EXPECT_EQ(hv_layer_live("VkInstance"), others + 1) << "looking needs an instance, too";
+        EXPECT_EQ(hv_layer_live("VkInstance"), stays) << "looking needs an instance, too";
         use(64);
-        EXPECT_EQ(hv_layer_live("VkInstance"), others + 2);
+        EXPECT_EQ(hv_layer_live("VkInstance"), stays + 1);
         release();
-        EXPECT_EQ(hv_layer_live("VkInstance"), others + 1);
+        EXPECT_EQ(hv_layer_live("VkInstance"), stays);
         EXPECT_EQ(hv_layer_live("VkDevice"), 0);
     }
     EXPECT_GT(hv_layer_instances(), 0u) << "the counting layer is not in use";
@@ -103,9 +105,14 @@ TEST_F(GpuDeviceReleaseIdle, TheFirstCommandNeedsNoBarrier) {
                   nullptr, vulkan_interface()),
               0);
     hv_layer_reset();
-    use();
+    Words in(500), out(500);
+    fill(in, [](const int *p) { return p[0]; });
+    ASSERT_OK(kernel(in, 5, out));
+    ASSERT_OK(out.device_sync());
     EXPECT_GT(hv_layer_count_prefix("vkCmdDispatch"), 0u);
-    EXPECT_EQ(hv_layer_count_prefix("vkCmdPipelineBarrier"), hv_layer_host_barriers());
+    EXPECT_EQ(hv_layer_count_prefix("vkCmdPipelineBarrier"),
+              hv_layer_host_barriers() + hv_layer_count_prefix("vkCmdCopyBuffer"))
+        << "only a launch behind a copied upload needs one";
 }
 
 TEST_F(GpuDeviceReleaseIdle, WithWorkInFlight) {
