@@ -79,6 +79,7 @@ TEST_F(GpuDeviceReleaseIdle, AFortyFirstTime) {
 
 // As if on such a GPU, see vulkan_anchor.h: one instance stays, and only one.
 TEST_F(GpuDeviceReleaseIdle, OneInstanceStaysForADriverThatLoadsSeldom) {
+    release();
     ASSERT_TRUE(hv_layer_limit("vendorID", 0x10de));
     use(64);
     release();
