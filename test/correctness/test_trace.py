@@ -169,7 +169,7 @@ def test_off_asks_nothing_of_the_driver(cases):
         "vkCreateDebugUtilsMessengerEXT": 1,
         "vkCmdBeginDebugUtilsLabelEXT": commands,
         "vkCmdEndDebugUtilsLabelEXT": commands,
-        "vkGetPhysicalDeviceQueueFamilyProperties": off["vkGetPhysicalDeviceQueueFamilyProperties"] + 1,
+        "vkGetPhysicalDeviceQueueFamilyProperties": off["vkGetPhysicalDeviceQueueFamilyProperties"] + 2,
         "live VkQueryPool": 16,
         "live VkDebugUtilsMessengerEXT": 1,
     }
