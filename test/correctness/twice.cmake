@@ -19,6 +19,7 @@ set(HV_NO_ASSERTS_EXCEPT_gpu_errors "*.SharedMemoryOverTheLimit:*.TooManyThreads
 set(HV_NO_ASSERTS_EXCEPT_gpu_exit "*Lost*")
 set(HV_NO_ASSERTS_EXCEPT_gpu_processes "GpuProcesses.*")
 set(HV_NO_ASSERTS_EXCEPT_gpu_refused_calls "*")
+set(HV_NO_ASSERTS_EXCEPT_gpu_small_devices "*.AKernelBeyondTheDeviceIsRefusedByName")
 
 # hv_add_second_runs(TEST NAME FILTER F TIMEOUT S [ENVIRONMENT E...])
 function (hv_add_second_runs test name)
