@@ -43,8 +43,10 @@ public:
     void sample() {
         resident.push_back(resident_bytes());
         const struct mallinfo2 heap = mallinfo2();  // of all arenas
-        in_use.push_back(heap.uordblks + heap.hblkhd);
         device.push_back(hv_layer_allocated_bytes());
+        // A CPU device's memory comes from malloc too, and goes by blocks of 16 MiB and more, when they are old.
+        const uint64_t used = heap.uordblks + heap.hblkhd;
+        in_use.push_back(used > device.back() ? used - device.back() : used);
     }
 
     bool is_flat(bool long_run) const {
