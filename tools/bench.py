@@ -41,6 +41,9 @@ def arguments():
     parser.add_argument("--long", action="store_true", help="also wait for one kernel of two seconds (hardware only)")
     parser.add_argument("--save", action="store_true", help="keep the results in test/performance/results")
     options = parser.parse_args()
+    unknown = set(options.columns.split(",")) - {"stock", "ours", "cuda"}
+    if unknown:
+        parser.error(f"--columns: {', '.join(sorted(unknown))} is none of stock, ours, cuda")
     options.out = options.out or options.build / "bench"
     options.library = options.library or options.build / OUR_FILE
     return options
