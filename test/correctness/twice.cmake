@@ -9,6 +9,8 @@ set(HV_NO_ASSERTS_IN_TEST correctness_gpu_async_order correctness_gpu_dynamic_wo
 # memory is one, which also has the GPU use it.
 set(HV_POISON_EXCEPT_gpu_busy_uploads "*.LargeUploadsToUnifiedMemory")
 set(HV_POISON_EXCEPT_gpu_calls_per_operation "*.MallocAndFree*:*.LaunchIndependent:*.FourDependentKernels")
+set(HV_POISON_EXCEPT_gpu_profile "*")
+set(HV_POISON_EXCEPT_gpu_quiet_caller "*.OneLaunch")
 set(HV_POISON_EXCEPT_gpu_stats "*.CountedByHand:*.TheFlusher")
 set(HV_POISON_EXCEPT_gpu_steady_state "*.MallocAndFreeCallNothing")
 # With no_asserts: those that look for the error code of a pipeline. Without checks it goes on after a refusal, to calls
