@@ -8,8 +8,8 @@
 //
 // malloc's figure is the sharpest: 100 bytes for each of 20,000 launches show. What is in flight comes and goes, so the
 // least samples are compared there, which only a leak raises, to 0.5 %. Resident memory would not show it: compiling
-// leaves some 50 MB of free heap behind, which a leak fills first. In a short run it and the device's
-// may grow by the 64 MiB that staging is bounded to: a ring may be made late, when the device happens to be slow.
+// leaves some 50 MB of free heap behind, which a leak fills first. In a short run it and the device's may
+// grow by the 64 MiB that staging is bounded to: a ring may be made late, when the device happens to be slow.
 //
 // Threads: one thread samples.
 
