@@ -2,6 +2,7 @@
 """Runs the benchmark on each runtime there is and puts the figures side by side.
 
     tools/bench.py [--quick] [--rows REGEX] [--save]
+    tools/bench.py --redraw FILE.json
 
 Columns: the Vulkan runtime that libHalide carries ("stock"), ours put in front of it ("ours"), and Halide's own CUDA
 backend where there is a CUDA device. All come from the same program and the same libHalide, in processes of their own
@@ -9,7 +10,7 @@ that differ in LD_PRELOAD and HL_JIT_TARGET alone. The program itself says which
 whose runtime is not the one it should be is refused.
 
 Writes bench.json, bench.md and bench.png (log scale) to build/bench; with --save also to test/performance/results,
-named by date and device. A wrong result anywhere makes the exit code 1.
+named by date and device. A wrong result anywhere makes the exit code 1; 2 says that no row fits.
 """
 
 import argparse
@@ -39,8 +40,13 @@ def arguments():
     parser.add_argument("--rows", default=".*", help="regular expression over the rows' keys")
     parser.add_argument("--quick", action="store_true", help="a smoke test: few operations, figures not to be trusted")
     parser.add_argument("--long", action="store_true", help="also wait for one kernel of two seconds (hardware only)")
+    parser.add_argument("--redraw", type=pathlib.Path, help="measure nothing: draw the chart of a kept .json beside it")
     parser.add_argument("--save", action="store_true", help="keep the results in test/performance/results")
     options = parser.parse_args()
+    try:
+        re.compile(options.rows)
+    except re.error as error:
+        parser.error(f"--rows: {options.rows!r} is no regular expression: {error}")
     unknown = set(options.columns.split(",")) - {"stock", "ours", "cuda"}
     if unknown:
         parser.error(f"--columns: {', '.join(sorted(unknown))} is none of stock, ours, cuda")
@@ -89,6 +95,21 @@ def run(column, program, extra, options):
     if column != "cuda" and (report["runtime"] == OUR_FILE) != (column == "ours"):
         sys.exit(f"column {column} ran on {report['runtime']}: not what it was meant to measure")
     return report, code == 0
+
+
+def check_rows(options):
+    """Where no row fits --rows: says so, lists them, and ends with exit code 2. A benchmark of nothing looks good."""
+    column = next((c for c in options.columns.split(",") if c != "cuda" or has_cuda()), None)
+    if options.rows == ".*" or column is None:
+        return
+    command = [find_program(options, "performance_gpu_dispatch_overhead"), "--list"]
+    done = subprocess.run(command, env=environment_of(column, options), capture_output=True, text=True, timeout=120)
+    # A row is its key, padded to 28, and its title; above them stand the device's facts.
+    found = (re.fullmatch(r"([a-z]\w*) *", line[:28]) for line in done.stdout.splitlines() if line[28:29] == " ")
+    keys = [match[1] for match in found if match] + ["async_gpu"]
+    if done.returncode == 0 and not any(re.search(options.rows, key) for key in keys):
+        print(f"no row fits --rows {options.rows}; the rows are: {', '.join(keys)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def measure(options):
@@ -198,8 +219,9 @@ def chart(path, columns, device):
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("microseconds per operation (median, logarithmic; shorter is better)")
-    axes.set_title(f"What one GPU operation of Halide costs: {device}", fontsize=10)
-    axes.legend(loc="lower right", fontsize=8)
+    # The legend has a line of its own above the bars: among them it would cover some.
+    axes.set_title(f"What one GPU operation of Halide costs: {device}", fontsize=10, pad=24)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(columns), fontsize=8, frameon=False)
     axes.grid(axis="x", which="major", alpha=0.3)
     axes.set_axisbelow(True)
     axes.margins(y=0.01)
@@ -221,7 +243,12 @@ def keep(options, facts):
 
 def main():
     options = arguments()
+    if options.redraw:
+        kept = json.loads(options.redraw.read_text())
+        chart(options.redraw.with_suffix(".png"), kept["columns"], kept["facts"]["device"])
+        return 0
     options.out.mkdir(parents=True, exist_ok=True)
+    check_rows(options)
     columns, right = measure(options)
     if not columns:
         return 1

@@ -7,7 +7,7 @@ The pipeline is a local Laplacian filter of 28 GPU kernels (local_laplacian.py),
 unmodified halide wheel. Each runtime gets a process of its own, started the same way but for LD_PRELOAD; the picture is
 compared with the one that the CPU schedule of the same pipeline makes. Pictures go to build/demo.
 
-The exit code is 0 if our runtime's picture is right, and 1 if it is not.
+The exit code is 0 if our runtime's picture is right, and 1 if it is not, or if the file is no picture.
 """
 
 import argparse
@@ -120,12 +120,15 @@ def main():
     if "ours" in options.columns and not options.library.is_file():
         sys.exit(f"{options.library} is not built: run `make build` first")
     options.picture = options.picture or pictures.photograph_path()
+    try:
+        _, height, width = pictures.load(options.picture).shape
+    except pictures.Unreadable as error:
+        sys.exit(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
     names = devices.vulkan_devices()
     print("picture:", options.picture.name)
     print("device:", ", ".join(names) or "no Vulkan device found")
     print(f"right means: at most {TOLERANCE} of 255 from the CPU's picture, in at most {100 * TOLERATED_SHARE} % of it")
-    _, height, width = pictures.load(options.picture).shape
     with tempfile.TemporaryDirectory() as folder:
         outcome = compare((width, height), options, pathlib.Path(folder))
         right = outcome.get("ours", (True, None))[0]

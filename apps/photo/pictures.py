@@ -11,6 +11,10 @@ import numpy
 PACKAGE, FILE = "skimage", "data/rocket.jpg"
 
 
+class Unreadable(ValueError):
+    """A file that is no picture. Its text names the file and says why."""
+
+
 def photograph_path():
     spec = importlib.util.find_spec(PACKAGE)
     path = pathlib.Path(spec.submodule_search_locations[0], FILE) if spec else None
@@ -20,12 +24,23 @@ def photograph_path():
 
 
 def load(path):
-    """An array (3, height, width). Grey pictures get three equal planes, transparency is dropped."""
-    pixels = imageio.imread(path)
+    """An array (3, height, width). Grey pictures get three equal planes, transparency is dropped.
+
+    Raises Unreadable, whatever is wrong with the file.
+    """
+    path = pathlib.Path(path)
+    try:
+        # Opened here, so that a file that cannot be had is told apart from one that is no picture: imageio does not.
+        with path.open("rb") as file:
+            pixels = imageio.imread(file)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror or 'no picture that imageio can read'}") from error
+    except Exception as error:  # each of imageio's readers has exceptions of its own
+        raise Unreadable(f"{path}: no picture that imageio can read") from error
     if pixels.ndim == 2:
         pixels = numpy.stack([pixels] * 3, axis=2)
-    if pixels.dtype != numpy.uint8 or pixels.shape[2] < 3:
-        raise ValueError(f"{path}: not a picture of 8 bits")
+    if pixels.dtype != numpy.uint8 or pixels.ndim != 3 or pixels.shape[2] < 3:
+        raise Unreadable(f"{path}: not a picture of 8 bits")
     return numpy.ascontiguousarray(pixels[:, :, :3].transpose(2, 0, 1))
 
 

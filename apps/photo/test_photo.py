@@ -3,9 +3,11 @@
 import functools
 import os
 import pathlib
+import subprocess
 import sys
 
 import halide as hl
+import numpy
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -48,3 +50,36 @@ def test_a_wrong_picture_is_called_wrong():
     assert demo.judge(good, good, planes)[0]
     assert not demo.judge(bad, good, planes)[0]
     assert not demo.judge(planes, planes, planes)[0], "a picture that was not developed"
+
+
+# What a user may name instead of a picture, and the reason that is given.
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (None, "No such file or directory"),
+        (b"", "no picture"),
+        (b"This is not what you are looking for.\n", "no picture"),
+        (b"\xff\xd8\xff\xe0 a JPEG that ends here", "no picture"),
+        ("folder", "Is a directory"),
+    ],
+    ids=["missing", "empty", "text", "cut", "folder"],
+)
+def test_what_is_no_picture_is_refused_in_one_line(tmp_path, content, reason):
+    path = tmp_path / "my.jpg"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    command = [sys.executable, "-B", demo.HERE / "demo.py", "--picture", path, "--columns", "stock"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"{path}: ") and reason in lines[0], done.stderr
+
+
+def test_a_picture_of_sixteen_bits_is_refused(tmp_path):
+    path = tmp_path / "deep.png"
+    pictures.imageio.imwrite(path, numpy.zeros((20, 20), numpy.uint16))
+    with pytest.raises(pictures.Unreadable, match="8 bits"):
+        pictures.load(path)

@@ -9,6 +9,7 @@
 #include "vulkan_base.h"
 #include "vulkan_features.h"
 #include "vulkan_json.h"
+#include "vulkan_system_error.h"
 
 #include "vulkan_functions.h"
 #include "vulkan_options.h"
@@ -54,7 +55,6 @@
 #include "vulkan_submission.h"
 
 #include "vulkan_marks.h"
-
 #include "vulkan_memory.h"
 #include "vulkan_process.h"
 #include "vulkan_staging.h"

@@ -112,6 +112,8 @@ inline size_t text_length(const char *s) {
 // Its functions are kept out of line: messages stand on paths that are never taken, and inlined they would double the
 // bitcode (808 KB against 379), which every process that compiles the runtime pays for.
 #define HALIDE_VULKAN_COLD [[gnu::noinline, gnu::cold]]
+constexpr size_t kQuotedBytes = 60;  // longer than every value that makes sense, but for paths
+constexpr size_t kQuotedPathBytes = 240;
 class Text {
 public:
     HALIDE_VULKAN_COLD Text(char *to, size_t capacity) : at(to), end(to + capacity - 1) { *at = 0; }
@@ -139,6 +141,16 @@ public:
     }
     HALIDE_VULKAN_COLD Text &operator<<(uint32_t v) { return *this << (uint64_t)v; }
     HALIDE_VULKAN_COLD Text &operator<<(int32_t v) { return *this << (int64_t)v; }
+    // What somebody else wrote, in quotes, and no more of it than leaves room for what is to be said of it.
+    HALIDE_VULKAN_COLD Text &quote(const char *s, size_t most = kQuotedBytes) {
+        const char *stop = s;
+        while (*stop && (size_t)(stop - s) < most) stop++;
+        const bool whole = !*stop;
+        while (!whole && stop > s && (*stop & 0xc0) == 0x80) stop--;  // a character of UTF-8 is kept or left out whole
+        *this << "'";
+        while (s < stop && at < end) *at++ = *s++;
+        return *this << (whole ? "'" : "...'");
+    }
     HALIDE_VULKAN_COLD Text &hex(uint64_t v) {
         *this << "0x";
         int shift = 60;
@@ -151,6 +163,15 @@ public:
 private:
     char *at, *end;
 };
+
+// What every message of ours begins with.
+constexpr const char kOrigin[] = "Vulkan: ";
+// A message, to be told within another: whose it is has been said then.
+inline const char *without_origin(const char *message) {
+    size_t n = 0;
+    while (kOrigin[n] && message[n] == kOrigin[n]) n++;
+    return kOrigin[n] ? message : message + n;
+}
 
 // What went wrong in one call of the runtime. It lives on the stack of the entry point; the first cause is kept, later
 // ones are consequences. The entry point reports it with halide_error after every lock is released (an error handler

@@ -1,6 +1,6 @@
 // vulkan_cache.h: the VkPipelineCache of a device, and its life on disk.
 //
-// Compiling a kernel costs 25 ms for the first and 6 for each later one on an H200, in every process anew. With
+// Compiling a kernel costs 21 ms for the first and 9 for each later one on an H200, in every process anew. With
 // HL_VK_PIPELINE_CACHE naming a folder, the device's cache begins with what an earlier process left there
 // (vulkan_cache_file.h says what is believed) and is written back: when the device goes, and by a thread of ours after
 // a quiet time (vulkan_cache_saver.h). A file is written beside its place, synced, and renamed over it, so a reader
@@ -8,9 +8,9 @@
 // same moment the later one stays, and the loser's kernels are compiled once more some day.
 //
 // None of this may cost a launch or be missed where it fails: a folder that is absent, read-only or full, a limit on
-// file sizes, a damaged file each leave a note in the statistics, the first of them is printed too (in the debug
-// flavour each), and the device goes on with its cache in memory. The functions of the C library are looked up by name;
-// a system that lacks them (Windows, a static program) has no cache on disk.
+// file sizes, a damaged file each leave a note in the statistics (what, why and where), the first of them is printed
+// too (in the debug flavour each), and the device goes on with its cache in memory. The functions of the C library are
+// looked up by name; a system that lacks them (Windows, a static program) has no cache on disk.
 //
 // Ownership: the VkPipelineCache lives here, everybody else uses gpu.pipeline_cache. Thread rule: create and destroy
 // are the owner's alone; note_pipeline and save may come from any thread, with no lock of the device held; Vulkan lets
@@ -21,6 +21,7 @@
 
 #include "vulkan_cache_file.h"
 #include "vulkan_gpu.h"
+#include "vulkan_system_error.h"
 
 namespace halide_vulkan {
 namespace {
@@ -119,8 +120,8 @@ private:
     size_t most_bytes;
 
     void choose_file(Gpu &gpu, const InstanceFunctions &vk, uint32_t version);
-    uint8_t *read_file(size_t &size);
-    bool load_file(CacheContent &content, uint8_t *&file);
+    uint8_t *read_file(const Gpu &gpu, size_t &size);
+    bool load_file(const Gpu &gpu, CacheContent &content, uint8_t *&file);
     VkResult make_cache(Gpu &gpu, const CacheContent *initial, VkPipelineCache *cache);
     bool take(Gpu &gpu, VkPipelineCache cache, CacheBytes &out);
     bool merge(Gpu &gpu, const CacheContent &there, CacheBytes &out);
@@ -128,15 +129,17 @@ private:
     bool write_file(const CacheBytes &bytes);
     bool fits_limits(size_t bytes);
 
-    // `what` is said of the file, or of the folder. The first of a device's complaints is printed: much of this happens
-    // when the device goes, and then nobody can ask for the note any more.
-    HALIDE_VULKAN_COLD void complain(const char *what, uint64_t number = 0, const char *rest = "") {
-        char line[sizeof(note) + 16];
+    // What went wrong, why, and where: with the file, unless another place is given. The place comes last, since it may
+    // be long, and the note is short. The first of a device's complaints is printed: much of this happens when the
+    // device goes, and then nobody can ask for the note any more.
+    HALIDE_VULKAN_COLD void complain(const char *what, const char *why, const char *where = nullptr) {
+        char line[1400];
+        if (!where) where = path;
         halide_mutex_lock(&lock);
-        Text text(note, sizeof(note));
-        text << "pipeline cache: " << what;
-        if (number) text << number << rest;
-        Text(line, sizeof(line)) << "Vulkan: " << note << "\n";
+        Text(note, sizeof(note)) << "pipeline cache: " << what << " (" << why << "): " << where;
+        Text(line, sizeof(line) - 1) << "Vulkan: pipeline cache: " << what << " (" << why << "): " << where;
+        line[text_length(line) + 1] = 0;
+        line[text_length(line)] = '\n';
 #ifdef DEBUG_RUNTIME
         const bool say = true;
 #else
@@ -173,29 +176,32 @@ inline void PipelineCache::choose_file(Gpu &gpu, const InstanceFunctions &vk, ui
     const char *folder = getenv(pipeline_cache_variable);
     if (!folder || !*folder) return;
     if (!files.load()) {
-        complain("this system's C library offers no files here");
+        complain("no file can be made", "this system's C library does not offer its functions here", folder);
         return;
     }
-    char *resolved = text_length(folder) < kCachePathBytes ? files.realpath(folder, nullptr) : nullptr;
+    char *resolved = files.realpath(folder, nullptr);
     if (!resolved) {
-        complain("HL_VK_PIPELINE_CACHE names no folder that is there");
+        complain("HL_VK_PIPELINE_CACHE names no folder that is there", system_error(), folder);
         return;
     }
     read_cache_key(gpu, vk, version, key);
     if (!name_cache_file(resolved, key, path, sizeof(path))) {
         path[0] = 0;
-        complain("the folder's name is too long; file names here have at most ", sizeof(path), " bytes");
+        char why[80];
+        Text(why, sizeof(why)) << "a file's name has at most " << (uint64_t)sizeof(path) << " bytes here";
+        complain("the folder's name is too long", why, resolved);
     }
     free(resolved);  // the C library's
     most_bytes = (size_t)gpu.options.pipeline_cache_mb << 20;
 }
 
 // The whole file, to be given back with host_free. Null when there is none, or it cannot be read, or is too large.
-inline uint8_t *PipelineCache::read_file(size_t &size) {
+inline uint8_t *PipelineCache::read_file(const Gpu &gpu, size_t &size) {
     size = 0;
     const int file = files.open(path, kReadOnly);
     if (file < 0) {
-        if (files.access(path, kExists) == 0) complain("the file cannot be opened");
+        const char *why = system_error();
+        if (files.access(path, kExists) == 0) complain("the file cannot be opened", why);
         return nullptr;
     }
     const size_t most = most_bytes + kCacheHeaderBytes;
@@ -216,27 +222,30 @@ inline uint8_t *PipelineCache::read_file(size_t &size) {
         got = files.read(file, bytes + size, room - size);
         if (got > 0) size += (size_t)got;
     }
-    files.close(file);
     const bool too_large = size > most;
+    if (too_large) {
+        char why[80];
+        Text(why, sizeof(why)) << "HL_VK_PIPELINE_CACHE_MB allows " << gpu.options.pipeline_cache_mb << " MiB";
+        complain("the file is too large to be read", why);
+    } else if (!bytes || got < 0) {
+        complain("the file cannot be read", bytes ? system_error() : "out of host memory");
+    }
+    files.close(file);
     if (bytes && got >= 0 && !too_large) return bytes;
     host_free(bytes);
-    if (too_large)
-        complain("the file has more than ", most_bytes >> 20, " MiB, which HL_VK_PIPELINE_CACHE_MB allows");
-    else
-        complain("the file cannot be read");
     return nullptr;
 }
 
 // The file's content, if it may be given to this driver; `file` owns the bytes.
-inline bool PipelineCache::load_file(CacheContent &content, uint8_t *&file) {
+inline bool PipelineCache::load_file(const Gpu &gpu, CacheContent &content, uint8_t *&file) {
     size_t size = 0;
-    file = read_file(size);
+    file = read_file(gpu, size);
     if (!file) return false;
     const CacheVerdict verdict = read_cache_file(key, file, size, content);
     if (verdict == CacheVerdict::good) return true;
-    char text[96];
-    Text(text, sizeof(text)) << "the file " << verdict_text(verdict) << "; it will be written anew";
-    complain(text);
+    char why[96];
+    Text(why, sizeof(why)) << "it " << verdict_text(verdict);
+    complain("the file is of no use, and will be written anew", why);
     host_free(file);
     file = nullptr;
     return false;
@@ -259,12 +268,13 @@ inline bool PipelineCache::create(Gpu &gpu, const InstanceFunctions &vk, uint32_
     choose_file(gpu, vk, version);
     CacheContent content;
     uint8_t *file = nullptr;
-    if (on_disk() && load_file(content, file)) {
-        if (make_cache(gpu, &content, &gpu.pipeline_cache) == VK_SUCCESS) {
+    if (on_disk() && load_file(gpu, content, file)) {
+        const VkResult taken = make_cache(gpu, &content, &gpu.pipeline_cache);
+        if (taken == VK_SUCCESS) {
             known_sum = content.checksum;
             counts.read_bytes = content.size;
         } else {
-            complain("the driver does not take the file's content");
+            complain("the driver does not take the file's content", result_name(taken));
         }
         host_free(file);
     }
@@ -284,7 +294,10 @@ inline bool PipelineCache::take(Gpu &gpu, VkPipelineCache cache, CacheBytes &out
         result = gpu.vk.vkGetPipelineCacheData(gpu.device, cache, &out.size, nullptr);
         if (result != VK_SUCCESS) break;
         if (out.size > most_bytes) {
-            complain("the driver's content is too large: ", out.size, " bytes; see HL_VK_PIPELINE_CACHE_MB");
+            char why[96];
+            Text(why, sizeof(why)) << (uint64_t)out.size << " bytes; HL_VK_PIPELINE_CACHE_MB allows "
+                                   << gpu.options.pipeline_cache_mb << " MiB";
+            complain("what the driver compiled is too large to be kept", why);
             return false;
         }
         out.file = (uint8_t *)host_malloc(kCacheHeaderBytes + out.size);
@@ -293,19 +306,20 @@ inline bool PipelineCache::take(Gpu &gpu, VkPipelineCache cache, CacheBytes &out
     }
     if (result == VK_SUCCESS && is_driver_cache(key, out.data(), out.size)) return true;
     out.release();
-    complain(result == VK_SUCCESS ? "the driver's content has not the header that Vulkan asks for"
-                                  : "the driver does not give out its content");
+    complain("the driver does not give out what it compiled",
+             result == VK_SUCCESS ? "its bytes have not the header that Vulkan asks for" : result_name(result));
     return false;
 }
 
 // The file's content and ours together, through a cache of its own: ours may be compiled into at this moment.
 inline bool PipelineCache::merge(Gpu &gpu, const CacheContent &there, CacheBytes &out) {
     VkPipelineCache both = VK_NULL_HANDLE;
-    bool good = make_cache(gpu, &there, &both) == VK_SUCCESS &&
-                gpu.vk.vkMergePipelineCaches(gpu.device, both, 1, &gpu.pipeline_cache) == VK_SUCCESS;
-    good = good && take(gpu, both, out);
+    VkResult result = make_cache(gpu, &there, &both);
+    if (result == VK_SUCCESS) result = gpu.vk.vkMergePipelineCaches(gpu.device, both, 1, &gpu.pipeline_cache);
+    if (result != VK_SUCCESS)
+        complain("what another process wrote cannot be merged in, and is replaced", result_name(result));
+    const bool good = result == VK_SUCCESS && take(gpu, both, out);
     if (both) gpu.vk.vkDestroyPipelineCache(gpu.device, both, gpu.callbacks);
-    if (!good) complain("what another process wrote cannot be merged in, and is replaced");
     return good;
 }
 
@@ -313,7 +327,9 @@ inline bool PipelineCache::merge(Gpu &gpu, const CacheContent &there, CacheBytes
 inline bool PipelineCache::fits_limits(size_t bytes) {
     unsigned long limits[4] = {};  // the soft limit first; room for systems whose numbers are twice as wide
     if (!files.getrlimit || files.getrlimit(kFileSizeLimit, limits) != 0 || limits[0] >= bytes) return true;
-    complain("the process may not write files of ", bytes, " bytes (RLIMIT_FSIZE)");
+    char why[96];
+    Text(why, sizeof(why)) << "it has " << (uint64_t)bytes << " bytes; RLIMIT_FSIZE allows " << (uint64_t)limits[0];
+    complain("the file is too large to be written", why);
     return false;
 }
 
@@ -325,7 +341,7 @@ inline bool PipelineCache::write_file(const CacheBytes &bytes) {
     Text(temporary, sizeof(temporary)) << path << kTemporaryEnding;
     const int file = files.mkstemp(temporary);
     if (file < 0) {
-        complain("no file can be made in the folder");
+        complain("no file can be made in the folder", system_error());
         return false;
     }
     size_t done = 0;
@@ -334,15 +350,18 @@ inline bool PipelineCache::write_file(const CacheBytes &bytes) {
         went = files.write(file, bytes.file + done, total - done);
         if (went > 0) done += (size_t)went;
     }
-    bool good = done == total && files.fsync(file) == 0;
-    good = files.close(file) == 0 && good;
-    if (!good) complain("the disk did not take a file of ", total, " bytes");
-    if (good && files.rename(temporary, path) != 0) {
-        good = false;
-        complain("the new file cannot be put in its place");
-    }
-    if (!good) files.unlink(temporary);
-    return good;
+    char what[80] = "the new file cannot be put in its place";
+    const char *why = nullptr;
+    if (done != total || files.fsync(file) != 0) why = went == 0 ? "a write wrote nothing" : system_error();
+    if (files.close(file) != 0 && !why) why = system_error();
+    if (why)
+        Text(what, sizeof(what)) << "the disk did not take a file of " << (uint64_t)total << " bytes";
+    else if (files.rename(temporary, path) != 0)
+        why = system_error();
+    if (!why) return true;
+    files.unlink(temporary);
+    complain(what, why);
+    return false;
 }
 
 // True when the file has everything, whether or not it had to be written.
@@ -353,7 +372,7 @@ inline bool PipelineCache::write_changes(Gpu &gpu) {
     bool needed = sum != known_sum, merged = false;
     CacheContent there;
     uint8_t *file = nullptr;
-    if (needed && load_file(there, file)) {
+    if (needed && load_file(gpu, there, file)) {
         CacheBytes both;
         needed = there.checksum != sum;
         if (needed && there.checksum != known_sum && merge(gpu, there, both)) {

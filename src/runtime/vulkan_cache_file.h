@@ -1,5 +1,4 @@
-// vulkan_cache_file.h: the file that keeps a driver's compiled pipelines: its layout, and what a reader may believe.
-// [pure]
+// vulkan_cache_file.h: the file of compiled pipelines, its layout, and what a reader may believe. [pure]
 //
 // Problem: what vkCreatePipelineCache is given goes to a driver, and drivers are known to crash on bytes that are not
 // their own. Files get torn by full disks and killed processes, copied from other machines, and outlive the driver that

@@ -32,9 +32,10 @@ enum class DeviceWish {
 };
 
 struct DeviceRequest {
-    const char *device;  // HL_VK_DEVICE; empty: not asked
-    const char *type;    // HL_VK_DEVICE_TYPE; empty: not asked
-    int gpu;             // HL_GPU_DEVICE; negative: not asked
+    const char *device;              // HL_VK_DEVICE; empty: not asked
+    const char *type;                // HL_VK_DEVICE_TYPE; empty: not asked
+    int gpu;                         // HL_GPU_DEVICE as Halide reads it, or what it was set to; negative: not asked
+    const char *gpu_text = nullptr;  // HL_GPU_DEVICE as it stands; null or empty: unset
 };
 
 // What decided.
@@ -70,9 +71,8 @@ inline bool parse_device_wish(const char *text, DeviceWish &out, Failure &failur
     } else if (contains(text, "gpu")) {
         out = DeviceWish::gpu;
     } else {
-        failure.because(kGenericError)
-            << "Vulkan: device type '" << text
-            << "' is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
+        (failure.because(kGenericError) << "Vulkan: device type ").quote(text)
+            << " is not known; HL_VK_DEVICE_TYPE takes gpu, discrete-gpu, integrated-gpu, virtual-gpu or cpu";
         return false;
     }
     return true;
@@ -203,7 +203,7 @@ HALIDE_VULKAN_COLD inline DeviceChoice pick_named(const DeviceOffer *offers, uin
         if (can_compute(found) && fits_wish(found.properties.deviceType, wish)) return choice;
     }
     Text text = failure.because(kGenericError);
-    text << "Vulkan: HL_VK_DEVICE is '" << request.device << "', which ";
+    (text << "Vulkan: HL_VK_DEVICE is ").quote(request.device) << ", which ";
     if (choice.index == kNoIndex) {
         text << "is no device's "
              << (choice.by == ChosenBy::index  ? "index"
@@ -212,10 +212,28 @@ HALIDE_VULKAN_COLD inline DeviceChoice pick_named(const DeviceOffer *offers, uin
     } else if (!can_compute(offers[choice.index])) {
         text << "cannot compute";
     } else {
-        text << "is not of the type '" << request.type << "' that HL_VK_DEVICE_TYPE asks for";
+        (text << "is not of the type ").quote(request.type) << " that HL_VK_DEVICE_TYPE asks for";
     }
     list_offers(text, offers, count, choice.by == ChosenBy::uuid);
     return {kNoIndex, choice.by};
+}
+
+// Halide makes a number of HL_GPU_DEVICE as atoi does: "abc" is 0 to it, and "1st" is 1. It tells the number alone, so
+// what halide_set_gpu_device set is told apart from the variable by being another.
+HALIDE_VULKAN_COLD inline bool check_gpu_text(const DeviceRequest &request, Failure &failure) {
+    const char *at = request.gpu_text;
+    if (!at || !*at) return true;
+    while (*at == ' ' || (*at >= '\t' && *at <= '\r')) at++;
+    const bool negative = *at == '-';
+    if (*at == '-' || *at == '+') at++;
+    const char *const first = at;
+    int64_t number = 0;
+    while (*at >= '0' && *at <= '9') number = min_of<int64_t>(number * 10 + (*at++ - '0'), INT64_C(1) << 40);
+    if (at != first && !*at && number <= INT32_MAX) return true;
+    if (number <= INT32_MAX && (negative ? -number : number) != request.gpu) return true;
+    (failure.because(kGenericError) << "Vulkan: HL_GPU_DEVICE is ").quote(request.gpu_text)
+        << "; it takes a whole number: which GPU, from 0. HL_VK_DEVICE chooses by name or UUID";
+    return false;
 }
 
 // HL_GPU_DEVICE, HL_VK_DEVICE_TYPE: the n-th of those that fit.
@@ -233,13 +251,13 @@ HALIDE_VULKAN_COLD inline DeviceChoice pick_nth(const DeviceOffer *offers, uint3
     Text text = failure.because(kGenericError);
     text << "Vulkan: ";
     if (!by_index) {
-        text << "no compute device of type '" << request.type << "', which HL_VK_DEVICE_TYPE asks for";
+        (text << "no compute device of type ").quote(request.type) << ", which HL_VK_DEVICE_TYPE asks for";
     } else if (any_gpu) {
         text << "HL_GPU_DEVICE (or halide_set_gpu_device) is " << request.gpu << ", but the number of GPUs is "
              << fitting << (fitting == 0 ? " (HL_VK_DEVICE_TYPE=cpu allows a CPU device)" : "");
     } else {
-        text << "HL_GPU_DEVICE (or halide_set_gpu_device) is " << request.gpu << ", but the number of devices of type '"
-             << request.type << "' is " << fitting;
+        text << "HL_GPU_DEVICE (or halide_set_gpu_device) is " << request.gpu << ", but the number of devices of type ";
+        text.quote(request.type) << " is " << fitting;
     }
     list_offers(text, offers, count, false);
     return {kNoIndex, ChosenBy::nothing};
@@ -255,6 +273,7 @@ HALIDE_VULKAN_COLD inline DeviceChoice pick_device(const DeviceOffer *offers, ui
         return {kNoIndex, ChosenBy::nothing};
     }
     if (*request.device) return pick_named(offers, count, request, wish, failure);
+    if (!check_gpu_text(request, failure)) return {kNoIndex, ChosenBy::nothing};
     if (request.gpu >= 0 || wish != DeviceWish::any) return pick_nth(offers, count, request, wish, failure);
 
     uint32_t best = kNoIndex, best_rank = 0;

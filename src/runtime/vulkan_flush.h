@@ -13,9 +13,9 @@
 // when the next comes. The limits below end a batch that grows long even so; a batch that stays open because the caller
 // went quiet is the flusher's (vulkan_flusher.h).
 //
-// WaitPolicy. After a submit, a blocking wait returns after 48 to 53 us where polling the fence returns after 15 to 17:
-// a short wait is worth a spin, a long one is not, and nobody says beforehand which it is. The budget is learnt from
-// the waits before.
+// WaitPolicy. A launch that is waited for takes 48 to 53 us if the wait blocks, and 14.6 if it polls (H200): a short
+// wait is worth a spin, a long one is not, and nobody says beforehand which it is. The budget is learnt from the waits
+// before.
 //
 // Memory: some words. Threads: unsafe, the owner locks (a lost update would cost time, never a wrong result).
 

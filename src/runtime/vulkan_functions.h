@@ -9,6 +9,7 @@
 #define HALIDE_VULKAN_FUNCTIONS_H
 
 #include "vulkan_base.h"
+#include "vulkan_system_error.h"
 
 namespace halide_vulkan {
 namespace {
@@ -85,10 +86,16 @@ inline PFN_vkGetInstanceProcAddr find_loader(void *user_context, Failure &failur
     void *const found = halide_vulkan_get_symbol(user_context, "vkGetInstanceProcAddr");
     if (found) return (PFN_vkGetInstanceProcAddr)found;
     const char *named = getenv("HL_VK_LOADER_LIB");
-    failure.because(kSymbolNotFound) << "Vulkan: no loader library found: asked for vkGetInstanceProcAddr in "
-                                     << (named && *named ? named : "libvulkan.so.1 and its other names")
-                                     << (named && *named ? ", which HL_VK_LOADER_LIB names"
-                                                         : "; HL_VK_LOADER_LIB names another file");
+    Text text = failure.because(kSymbolNotFound);
+    text << "Vulkan: no loader library found: ";
+    if (!named || !*named) {
+        text << "asked for vkGetInstanceProcAddr in libvulkan.so.1 and its other names; HL_VK_LOADER_LIB names another "
+                "file";
+        return nullptr;
+    }
+    const char *why = loading_error(named);
+    (text << "HL_VK_LOADER_LIB names ").quote(named, kQuotedPathBytes)
+        << ": " << (why ? why : "it is a library, but has no vkGetInstanceProcAddr");
     return nullptr;
 }
 

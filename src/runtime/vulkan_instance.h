@@ -116,8 +116,8 @@ inline bool check_layers(Instance &in, const NameList &wanted, Failure &failure)
         if (offered.empty()) good = false;
         if (good) continue;
         Text text = failure.because(kGenericError);
-        text << "Vulkan: layer '" << wanted.names[i] << "' (HL_VK_LAYERS, VK_INSTANCE_LAYERS) is not installed; "
-             << (uint64_t)offered.size() << " are:";
+        (text << "Vulkan: layer ").quote(wanted.names[i])
+            << " (HL_VK_LAYERS, VK_INSTANCE_LAYERS) is not installed; " << (uint64_t)offered.size() << " are:";
         for (const VkLayerProperties &layer : offered) text << " " << layer.layerName;
     }
     offered.release();
@@ -310,7 +310,7 @@ struct DeviceList {
 // What the environment and the program ask for now.
 inline DeviceRequest device_request(void *user_context) {
     return {halide_vulkan_get_device(user_context), halide_vulkan_get_device_type(user_context),
-            halide_get_gpu_device(user_context)};
+            halide_get_gpu_device(user_context), getenv("HL_GPU_DEVICE")};
 }
 
 // Describes every device of the instance and picks one. Returns its handle, with its description in `offer`.

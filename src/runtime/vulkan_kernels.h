@@ -5,7 +5,7 @@
 // sizes are in use. Up to kVariants are kept, so that alternating sizes compile nothing; beyond that the one used
 // longest ago dies when the GPU is done with it.
 //
-// Compiling takes milliseconds (25 for the first on an H200), so it happens outside every lock, see vulkan_launch.h.
+// Compiling takes milliseconds (21 for the first on an H200), so it happens outside every lock, see vulkan_launch.h.
 // A failed compilation leaves the kernel as it was.
 //
 // Pipelines of modules whose content was dropped (vulkan_modules.h: 64 MiB are kept) go too, so that a program which

@@ -15,7 +15,7 @@
 #ifndef HALIDE_VULKAN_LAUNCH_H
 #define HALIDE_VULKAN_LAUNCH_H
 
-#include "vulkan_context.h"
+#include "vulkan_buffers.h"
 #include "vulkan_strides.h"
 
 namespace halide_vulkan {
@@ -219,8 +219,7 @@ inline bool Launch::place_argument(Device &d, uint32_t index, BoundArgument &out
     }
     int64_t lowest;
     uint64_t bytes;
-    if (!measure_dimensions(buf->dim, buf->dimensions, (uint64_t)((buf->type.bits + 7) / 8), &lowest, &bytes, failure))
-        return false;
+    if (!measure_dimensions(buf->dim, buf->dimensions, element_bytes(buf), &lowest, &bytes, failure)) return false;
     Region &region = d.memory.region(h->region);
     const uint64_t minimal = (uint64_t)-lowest;
     if (h->origin < minimal || h->origin - minimal + bytes > region.size) {

@@ -447,7 +447,7 @@ inline void Memory::explain_shortage(const Gpu &gpu, uint64_t bytes, const Failu
     if (budget.known) text << "; " << budget.usage << " of the budget of " << budget.budget << " used";
     if (gpu.largest_allocation && bytes > gpu.largest_allocation)
         text << "; maxMemoryAllocationSize is " << gpu.largest_allocation;
-    text << "): " << (cause.failed() ? cause.message : "out of host memory");
+    text << "): " << (cause.failed() ? without_origin(cause.message) : "out of host memory");
 }
 
 inline uint32_t Memory::allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure) {

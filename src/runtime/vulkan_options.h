@@ -93,8 +93,8 @@ inline bool read_number_option(const char *environment, uint32_t standard, uint3
     const char *at = value;
     uint32_t number = 0;
     if (!read_number(at, number) || *at || number < smallest || number > largest) {
-        failure.because(kGenericError) << "Vulkan: " << environment << " is '" << value
-                                       << "'; it takes a whole number from " << smallest << " to " << largest;
+        (failure.because(kGenericError) << "Vulkan: " << environment << " is ").quote(value)
+            << "; it takes a whole number from " << smallest << " to " << largest;
         return false;
     }
     out = number;
@@ -119,7 +119,8 @@ inline bool read_choice_option(const char *environment, const char *words, uint3
     const char *value = getenv(environment);
     if (!value || !*value) return true;
     if (find_word(words, value, out)) return true;
-    failure.because(kGenericError) << "Vulkan: " << environment << " is '" << value << "'; it takes one of " << words;
+    (failure.because(kGenericError) << "Vulkan: " << environment << " is ").quote(value)
+        << "; it takes one of " << words;
     return false;
 }
 
@@ -156,14 +157,13 @@ inline bool parse_alloc_config(const char *text, AllocConfig &out, Failure &fail
         }
     }
     if (!good) {
-        failure.because(kGenericError)
-            << "Vulkan: HL_VK_ALLOC_CONFIG is '" << text
-            << "'; it takes up to five whole numbers pool_MB:min_block_MB:max_block_MB:max_blocks:multiple";
+        (failure.because(kGenericError) << "Vulkan: HL_VK_ALLOC_CONFIG is ").quote(text)
+            << "; it takes up to five whole numbers pool_MB:min_block_MB:max_block_MB:max_blocks:multiple";
         return false;
     }
     if (numbers[1] && numbers[2] && numbers[1] > numbers[2]) {
-        failure.because(kGenericError) << "Vulkan: HL_VK_ALLOC_CONFIG is '" << text << "'; its smallest block, "
-                                       << numbers[1] << " MB, is larger than its largest, " << numbers[2] << " MB";
+        (failure.because(kGenericError) << "Vulkan: HL_VK_ALLOC_CONFIG is ").quote(text)
+            << "; its smallest block, " << numbers[1] << " MB, is larger than its largest, " << numbers[2] << " MB";
         return false;
     }
     out.pool_bytes = (uint64_t)numbers[0] << 20;

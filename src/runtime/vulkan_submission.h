@@ -196,7 +196,7 @@ public:
         }
         return false;
     }
-    const char *lost_cause() const { return cause; }
+    const char *lost_cause() const { return without_origin(cause); }
     // Submissions that were refused, ever.
     uint32_t losses() const { return lost_count; }
 

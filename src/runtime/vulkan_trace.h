@@ -22,6 +22,7 @@
 
 #include "vulkan_gpu.h"
 #include "vulkan_lock.h"
+#include "vulkan_system_error.h"
 #include "vulkan_trace_file.h"
 #include "vulkan_trace_text.h"
 
@@ -331,15 +332,7 @@ inline bool Tracer::open_file(void *user_context, const char *name, uint64_t lim
         why = "out of host memory";
     } else {
         __builtin_memset((void *)file, 0, sizeof(TraceFile));
-        if (!file->open(calls, path, limit)) {
-            typedef int *(*ErrorNumber)();
-            typedef const char *(*ErrorText)(int);
-            ErrorNumber number = (ErrorNumber)halide_get_symbol("__errno_location");
-            if (!number) number = (ErrorNumber)halide_get_symbol("__error");
-            if (!number) number = (ErrorNumber)halide_get_symbol("__errno");
-            const ErrorText text = (ErrorText)halide_get_symbol("strerror");
-            why = number && text ? text(*number()) : "it cannot be written";
-        }
+        if (!file->open(calls, path, limit)) why = system_error();
     }
     if (!why) return true;
     refused = true;

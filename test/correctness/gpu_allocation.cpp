@@ -242,7 +242,7 @@ TEST_F(GpuAllocation, ReleaseLeavesNothing) {
         ASSERT_OK(buffer.copy_to_host());
     }
     release(nullptr, vulkan_interface());
-    EXPECT_EQ(hv_layer_live(""), 0);
+    EXPECT_EQ(hv_layer_left(), 0);
     EXPECT_EQ(hv_layer_allocated_bytes(), 0u);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
 }

@@ -137,6 +137,22 @@ TEST_F(GpuBadEnvironment, AllocConfigWithoutRoom) {
 // A whole-number option out of its range: HL_VK_FLUSH=99
 TEST_F(GpuBadEnvironment, OptionOutOfRange) { nothing_works({"HL_VK_FLUSH", "99"}); }
 
+// A value of 5,000 characters: what the option takes is said all the same.
+TEST_F(GpuBadEnvironment, LongNumber) {
+    nothing_works({"HL_VK_SPIN is '" + std::string(60, '7') + "...'", "a whole number from 0 to 1"});
+}
+TEST_F(GpuBadEnvironment, LongWord) { nothing_works({"HL_VK_FLUSH is 'aaa", "aaa...'", "one of auto|count|always"}); }
+TEST_F(GpuBadEnvironment, LongAllocConfig) {
+    nothing_works({"HL_VK_ALLOC_CONFIG is 'aaa", "aaa...'", "pool_MB:min_block_MB:max_block_MB:max_blocks:multiple"});
+}
+TEST_F(GpuBadEnvironment, LongDevice) { nothing_works({"HL_VK_DEVICE is 'aaa", "aaa...'", "0 = "}); }
+TEST_F(GpuBadEnvironment, LongLayer) { nothing_works({"layer 'aaa", "aaa...'", "HL_VK_LAYERS", "are:"}); }
+
+// HL_GPU_DEVICE=abc, which is 0 to Halide itself.
+TEST_F(GpuBadEnvironment, GpuDeviceThatIsNoNumber) {
+    nothing_works({"HL_GPU_DEVICE is 'abc'", "whole number", "HL_VK_DEVICE"});
+}
+
 // HL_VK_ALLOC_CONFIG=4:1:2:0:32 : a pool of 4 MiB in blocks of at most 2. Refused with the numbers, then all is well.
 TEST_F(GpuBadEnvironment, PoolLimit) {
     something_works();

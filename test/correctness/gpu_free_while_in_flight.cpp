@@ -184,7 +184,7 @@ TEST_F(GpuFreeWhileInFlight, CopiedOutThenFreedThenReleased) {
             ASSERT_OK(a.device_free());
         }
         interface->device_release(nullptr, interface);
-        EXPECT_EQ(hv_layer_live(""), 0);
+        EXPECT_EQ(hv_layer_left(), 0);
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
         b.set_device_dirty(false);
         ASSERT_OK(b.device_free());

@@ -81,8 +81,13 @@ TEST_F(GpuLoader, Missing) {
 }
 
 // HL_VK_LOADER_LIB=/no/such/libvulkan.so, and a file that is no library.
-TEST_F(GpuLoader, BadPath) { nothing_works("HL_VK_LOADER_LIB"); }
-TEST_F(GpuLoader, NoLibrary) { nothing_works("HL_VK_LOADER_LIB"); }
+TEST_F(GpuLoader, BadPath) {
+    nothing_works("HL_VK_LOADER_LIB names '/no/such/libvulkan.so': cannot open shared object file: No such file");
+}
+TEST_F(GpuLoader, NoLibrary) { nothing_works("CMakeLists.txt': invalid ELF header"); }
+// A path that is too long for a message, and one of a library that is no Vulkan loader.
+TEST_F(GpuLoader, LongPath) { nothing_works("aaa...': cannot open shared object file: File name too long"); }
+TEST_F(GpuLoader, NoLoader) { nothing_works("libm.so.6': it is a library, but has no vkGetInstanceProcAddr"); }
 
 // HL_VK_LOADER_LIB is the absolute path of the loader.
 TEST_F(GpuLoader, GoodPath) {

@@ -38,7 +38,7 @@ protected:
     }
     void TearDown() override {
         release();
-        EXPECT_EQ(hv_layer_live(""), 0);
+        EXPECT_EQ(hv_layer_left(), 0);
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
         hv_layer_clear();
         unsetenv("HL_VK_TRIM_MS");

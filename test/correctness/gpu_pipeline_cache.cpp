@@ -46,6 +46,7 @@ int mkstemp(char *name) { return meets(Fault::no_temporary) ? refuse(EROFS) : NE
 ssize_t write(int file, const void *from, size_t bytes) {
     static const auto next = NEXT(write);
     static std::atomic<size_t> taken{0};
+    if (file == STDOUT_FILENO) return next(file, from, bytes);  // what the runtime has to say of it
     if (fault != Fault::full_disk) taken = 0;
     if (meets(Fault::full_disk)) {
         // There is room for a little.
@@ -193,12 +194,13 @@ TEST_F(GpuPipelineCache, EachDriverHasAFileOfItsOwn) {
 TEST_F(GpuPipelineCache, FolderThatIsNoGood) {
     const fs::path plain = folder / "plain";
     put(plain, "");
+    const std::string no_folder = "names no folder that is there (", no_file = "no file can be made in the folder (";
     const std::pair<std::string, std::string> folders[] = {
-        {(folder / "absent").string(), "names no folder"},
-        {plain.string(), "no file can be made"},       // a file
-        {"/proc", "no file can be made"},              // nobody can, not even root
-        {std::string(10000, 'f'), "names no folder"},  // longer than any path
-        {"/" + std::string(4000, '/') + "tmp" + std::string(200, 'x'), "names no folder"},
+        {(folder / "absent").string(), no_folder + "No such file or directory): " + (folder / "absent").string()},
+        {plain.string(), no_file + "Not a directory): " + (plain / "halide-vulkan-").string()},  // a file
+        {"/proc", no_file + "No such file or directory): /proc/halide-vulkan-"},  // nobody can, not even root
+        {std::string(10000, 'f'), no_folder + "File name too long): fff"},        // longer than any path
+        {"/" + std::string(4000, '/') + "tmp" + std::string(200, 'x'), no_folder + "No such file or directory): ///"},
     };
     for (const auto &[name, note] : folders) {
         SCOPED_TRACE(name.substr(0, 80));
@@ -229,14 +231,24 @@ TEST_F(GpuPipelineCache, FaultsOfTheDisk) {
     const fs::path path = file();
     const std::string good = content(path);
     int number = 10;
-    for (Fault one : {Fault::no_temporary, Fault::full_disk, Fault::no_sync, Fault::no_rename}) {
+    const std::string not_taken = "the disk did not take a file of " + std::to_string(size_of(2)) + " bytes ";
+    const std::pair<Fault, std::string> faults[] = {
+        {Fault::no_temporary, "no file can be made in the folder (Read-only file system)"},
+        {Fault::full_disk, not_taken + "(No space left on device)"},
+        {Fault::no_sync, not_taken + "(Input/output error)"},
+        {Fault::no_rename, "the new file cannot be put in its place (Permission denied)"},
+    };
+    for (const auto &[one, why] : faults) {
         SCOPED_TRACE((int)one);
         faults_met = 0;
+        ::testing::internal::CaptureStdout();
         fault = one;
         run({1, ++number});
         EXPECT_EQ(found, 1u);
         release();
         fault = Fault::none;
+        EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+                  "Vulkan: pipeline cache: " + why + ": " + path.string() + "\n");
         EXPECT_GT(faults_met, 0);
         EXPECT_EQ(file(), path) << "a file was left behind";
         EXPECT_EQ(content(path), good) << "a good file was lost to a bad one";
@@ -247,7 +259,9 @@ TEST_F(GpuPipelineCache, FaultsOfTheDisk) {
     run({1});
     EXPECT_EQ(found, 0u);
     EXPECT_GT(faults_met, 0);
-    EXPECT_NE(std::string(stats().note).find("cannot be read"), std::string::npos) << stats().note;
+    EXPECT_NE(std::string(stats().note).find("cannot be read (Input/output error): " + path.string()),
+              std::string::npos)
+        << stats().note;
     fault = Fault::none;
     release();
     EXPECT_EQ(content(path), good);
@@ -256,7 +270,7 @@ TEST_F(GpuPipelineCache, FaultsOfTheDisk) {
     fs::create_directory(path);
     run({1});
     EXPECT_EQ(found, 0u);
-    EXPECT_NE(std::string(stats().note).find("cannot be"), std::string::npos) << stats().note;
+    EXPECT_NE(std::string(stats().note).find("cannot be read (Is a directory)"), std::string::npos) << stats().note;
     release();
     EXPECT_TRUE(fs::is_directory(file()));
     fs::remove(path);
@@ -277,7 +291,8 @@ TEST_F(GpuPipelineCache, ARefusedWriteIsMadeUpFor) {
         fault = Fault::full_disk;
         run({1});
         EXPECT_TRUE(comes([] { return stats().note[0] != 0; }));
-        EXPECT_NE(std::string(stats().note).find("the disk did not take"), std::string::npos) << stats().note;
+        EXPECT_NE(std::string(stats().note).find("(No space left on device): " + folder.string()), std::string::npos)
+            << stats().note;
         EXPECT_TRUE(files().empty());
         fault = Fault::none;
         if (more) {
@@ -303,7 +318,7 @@ TEST_F(GpuPipelineCache, ALimitOnFileSizes) {
     release();
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
     EXPECT_TRUE(told);
-    EXPECT_NE(note.find("RLIMIT_FSIZE"), std::string::npos) << note;
+    EXPECT_NE(note.find("RLIMIT_FSIZE allows 40000): " + folder.string()), std::string::npos) << note;
     EXPECT_TRUE(files().empty());
 }
 
@@ -337,7 +352,9 @@ TEST_F(GpuPipelineCache, TheFileHasALimit) {
     setenv("HL_VK_PIPELINE_CACHE_MB", "1", 1);
     run({1});
     EXPECT_EQ(found, 0u);
-    EXPECT_NE(std::string(stats().note).find("HL_VK_PIPELINE_CACHE_MB"), std::string::npos) << stats().note;
+    EXPECT_NE(std::string(stats().note).find("HL_VK_PIPELINE_CACHE_MB allows 1 MiB): " + path.string()),
+              std::string::npos)
+        << stats().note;
     release();
     EXPECT_EQ(fs::file_size(path), size_of(1));
 }
@@ -352,7 +369,10 @@ TEST_F(GpuPipelineCache, TheDriverRefuses) {
     ASSERT_TRUE(hv_layer_fail("vkCreatePipelineCache", 1, kOutOfHostMemory));
     run({1});
     EXPECT_EQ(compiled, 1u);
-    EXPECT_NE(std::string(stats().note).find("does not take"), std::string::npos) << stats().note;
+    EXPECT_NE(std::string(stats().note)
+                  .find("does not take the file's content (VK_ERROR_OUT_OF_HOST_MEMORY): " + path.string()),
+              std::string::npos)
+        << stats().note;
     release();
     EXPECT_EQ(content(path), good);
     // Nothing is given out.

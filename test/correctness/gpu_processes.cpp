@@ -49,19 +49,9 @@ int in_a_fork(const std::function<bool()> &what) {
     exit(what() ? 0 : 1);
 }
 
-Callable compile() {
-    Var x("x"), xi("xi");
-    ImageParam input(Int(32), 1, "input");
-    Param<int> add("add");
-    Func f("f");
-    f(x) = input(x) * 2 + add;
-    f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
-    return f.compile_to_callable({input, add}, gpu_target());
-}
-
 class GpuProcesses : public ::testing::Test {
 protected:
-    Callable kernel = compile();
+    Callable kernel = line_kernel(2);
     Context context;
 
     // 0 and the right values, or an error code.

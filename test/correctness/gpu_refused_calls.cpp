@@ -33,13 +33,7 @@ protected:
 
     // Upload, launch, download; a fresh pipeline, so that kernels are compiled as well. 0, or the first error code.
     int run(int n = 3000) {
-        Var x("x"), xi("xi");
-        ImageParam input(Int(32), 1, "input");
-        Param<int> add("add");
-        Func f("f");
-        f(x) = input(x) * 2 + add;
-        f.gpu_tile(x, xi, 32, TailStrategy::GuardWithIf);
-        Callable kernel = f.compile_to_callable({input, add}, gpu_target());
+        Callable kernel = line_kernel(2);
         Words in(n), out(n);
         fill(in, [](const int *p) { return p[0]; });
         int code = kernel(context.jit(), in, 5, out);
@@ -70,7 +64,7 @@ protected:
     }
     static void nothing_is_left(const std::string &call) {
         release();
-        EXPECT_EQ(hv_layer_live(""), 0) << call;
+        EXPECT_EQ(hv_layer_left(), 0) << call;
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u) << call;
     }
 };

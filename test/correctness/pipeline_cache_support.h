@@ -69,7 +69,7 @@ protected:
         release();
         EXPECT_EQ(hv_layer_cache_refused(), refused) << "a driver was given what may crash it";
         EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
-        EXPECT_EQ(hv_layer_live(""), 0);
+        EXPECT_EQ(hv_layer_left(), 0);
         hv_layer_clear();
         fs::remove_all(folder);
     }

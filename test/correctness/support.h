@@ -119,6 +119,17 @@ template<typename Call>
 }
 #define ASSERT_OK(...) ASSERT_TRUE(::vulkan_test::succeeded([&]() -> int { return (__VA_ARGS__); }))
 
+// The smallest pipeline there is: out(x) = in(x) * factor + add. A Callable of (in, add, out), compiled anew.
+inline Halide::Callable line_kernel(int factor, const Halide::Target &target = gpu_target()) {
+    Halide::Var x("x"), xi("xi");
+    Halide::ImageParam input(Halide::Int(32), 1, "input");
+    Halide::Param<int> add("add");
+    Halide::Func f("line");
+    f(x) = input(x) * factor + add;
+    f.gpu_tile(x, xi, 32, Halide::TailStrategy::GuardWithIf);
+    return f.compile_to_callable({input, add}, target);
+}
+
 // Exactly one message, and it names every given part (what failed, what was asked, the limit).
 // Halide's own buffer_copy adds "Failure in halide_buffer_copy_already_locked" to whatever its callee said; that one
 // does not count.
@@ -129,6 +140,9 @@ inline ::testing::AssertionResult one_message(const Context &context, const std:
     }
     if (causes.size() != 1) {
         return ::testing::AssertionFailure() << causes.size() << " messages instead of 1: " << context.all();
+    }
+    if (causes[0].find("Vulkan: ") != causes[0].rfind("Vulkan: ")) {
+        return ::testing::AssertionFailure() << "the message says twice whose it is: " << context.all();
     }
     for (const std::string &part : parts) {
         if (causes[0].find(part) == std::string::npos) {

@@ -218,6 +218,8 @@ private:
                             " messages" + all);
             return;
         }
+        if (said[0].find("Vulkan: ") != said[0].rfind("Vulkan: "))
+            wrong.push_back(s.name + " said twice whose message it is: " + said[0]);
         for (const std::string &part : parts) {
             if (said[0].find(part) != std::string::npos) return;
         }

@@ -68,6 +68,7 @@ protected:
             causes += one.find("Failure in halide_buffer_copy") == std::string::npos;
         EXPECT_EQ(causes, 1u) << part;
         const std::string all = said();
+        EXPECT_EQ(all.find("Vulkan: "), all.rfind("Vulkan: ")) << "it says twice whose it is: " << all;
         EXPECT_NE(all.find(part), std::string::npos) << all;
     }
     template<typename Call>

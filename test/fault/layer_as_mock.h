@@ -47,7 +47,7 @@ inline void mock_reset() {
 }
 inline const char *mock_logged(uint64_t i, int *result) { return hv_layer_logged(i, result); }
 inline uint64_t mock_count_prefix(const char *prefix) { return hv_layer_count_prefix(prefix); }
-inline int64_t mock_live(const char *type) { return hv_layer_live(type); }
+inline int64_t mock_live(const char *type) { return *type ? hv_layer_live(type) : hv_layer_left(); }
 inline uint64_t mock_wrong_uses() { return hv_layer_wrong_destroys(); }
 inline const char *mock_wrong_use() { return "something was destroyed that is not there"; }
 inline void mock_forgive() {}

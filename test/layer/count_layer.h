@@ -77,6 +77,10 @@
     X(uint64_t, wrong_destroys, (void), ())                                                                            \
     /* Instances made with the layer in it, ever: 0 says that the layer is not in use. */                              \
     X(uint64_t, instances, (void), ())                                                                                 \
+    /* Whether a device of this vendor (its vendorID) was told of since the process began. */                          \
+    X(int, told_vendor, (uint32_t vendor), (vendor))                                                                   \
+    /* VkPhysicalDeviceType of the device that was made last, as it was told; -1: none was. */                         \
+    X(int, device_type, (void), ())                                                                                    \
     /* Pipelines that were in the VkPipelineCache they were made with, and those that were not; caches that were begun \
        with content that is damaged or another driver's. Since the process began, with the limit pipelineCache.model.  \
      */                                                                                                                \
@@ -120,6 +124,13 @@ inline void *hv_layer_file() {
     }
 HV_LAYER_FUNCTIONS(X)
 #undef X
+
+// What is live after a device's release and should not be. One instance may be: our runtime keeps it on purpose where
+// there is an NVIDIA device, whose driver cannot be loaded often (vulkan_anchor.h).
+inline int64_t hv_layer_left() {
+    const bool anchored = hv_layer_told_vendor(0x10de) && hv_layer_live("VkInstance") > 0;
+    return hv_layer_live("") - (anchored ? 1 : 0);
+}
 
 #endif
 #endif

@@ -217,6 +217,41 @@ TEST_F(CountLayer, ReportsOtherLimits) {
     vkDestroyBuffer(device, buffer, nullptr);
 }
 
+TEST_F(CountLayer, KnowsWhatDevicesWereToldOf) {
+    constexpr uint32_t kVendor = 0x4711;
+    VkPhysicalDeviceProperties properties;
+    EXPECT_FALSE(hv_layer_told_vendor(kVendor));
+    make_device();
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    EXPECT_EQ(hv_layer_device_type(), (int)properties.deviceType);
+    EXPECT_TRUE(hv_layer_told_vendor(properties.vendorID));
+    EXPECT_FALSE(hv_layer_told_vendor(kVendor));
+    ASSERT_EQ(hv_layer_limit("vendorID", kVendor), 1);
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    EXPECT_TRUE(hv_layer_told_vendor(kVendor));
+    vkDestroyDevice(device, nullptr);
+    ASSERT_EQ(hv_layer_limit("deviceType", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU), 1);
+    make_device();
+    EXPECT_EQ(hv_layer_device_type(), (int)VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU);
+}
+
+// One instance may be left where an NVIDIA device was told of; nothing else, and not elsewhere.
+TEST_F(CountLayer, LeavesOutTheInstanceThatKeepsADriverLoaded) {
+    if (hv_layer_told_vendor(0x10de)) GTEST_SKIP() << "this machine has such a device";
+    make_device();
+    EXPECT_EQ(hv_layer_left(), 2);
+    ASSERT_EQ(hv_layer_limit("vendorID", 0x10de), 1);
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    EXPECT_EQ(hv_layer_left(), 1) << "the device counts";
+    vkDestroyDevice(device, nullptr);
+    device = VK_NULL_HANDLE;
+    EXPECT_EQ(hv_layer_left(), 0);
+    vkDestroyInstance(instance, nullptr);
+    instance = VK_NULL_HANDLE;
+    EXPECT_EQ(hv_layer_left(), 0);
+}
+
 TEST_F(CountLayer, PretendsASecondDeviceOfAnotherType) {
     VkPhysicalDevice devices[8];
     uint32_t count = 8;

@@ -430,6 +430,10 @@ VkResult around(Tag<kvkCreateDevice>, Next &instance, VkPhysicalDevice physical,
     next.call[kvkGetPhysicalDeviceProperties] = instance.call[kvkGetPhysicalDeviceProperties];
     next.call[kvkGetPhysicalDeviceMemoryProperties] = instance.call[kvkGetPhysicalDeviceMemoryProperties];
     created("VkDevice", number(*made), 0);
+    VkPhysicalDeviceProperties properties;
+    next_call<kvkGetPhysicalDeviceProperties>(instance)(physical, &properties);
+    change(physical, &properties);
+    made_device_of(properties.deviceType);
     return result;
 }
 

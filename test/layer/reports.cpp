@@ -179,6 +179,7 @@ void change(VkPhysicalDevice device, VkPhysicalDeviceProperties *properties) {
     replace(&properties->apiVersion, "apiVersion");
     replace(&properties->deviceType, "deviceType");
     replace(&properties->vendorID, "vendorID");
+    told_of_vendor(properties->vendorID);
     replace(&properties->deviceID, "deviceID");
     replace(&properties->driverVersion, "driverVersion");
     replace_uuid(properties->pipelineCacheUUID, "pipelineCacheUUID");

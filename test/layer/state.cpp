@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #define HV_COUNT_LAYER_IMPLEMENTATION
@@ -41,6 +42,7 @@ struct Failure {
 std::atomic<uint64_t> counts[kCallCount];
 Failure failures[kCallCount];
 std::atomic<uint64_t> failed_calls, wrong, instance_count, barriers_to_host;
+std::atomic<int> newest_device_type{-1};
 
 constexpr int kMaxNext = 128;  // instances and devices alive at once
 Next nexts[kMaxNext];
@@ -61,6 +63,7 @@ using Texts = std::map<std::string, uint64_t>;
 Texts &names = *new Texts, &labels = *new Texts;
 
 std::mutex settings_mutex;
+std::set<uint32_t> &vendors_told = *new std::set<uint32_t>;
 std::unordered_map<std::string, uint64_t> &limits = *new std::unordered_map<std::string, uint64_t>;
 std::vector<uint32_t> &memory_types = *new std::vector<uint32_t>;
 
@@ -228,6 +231,11 @@ uint64_t heap_used(uint32_t heap) {
 }
 
 void entered_instance() { instance_count++; }
+void made_device_of(VkPhysicalDeviceType type) { newest_device_type = type; }
+void told_of_vendor(uint32_t vendor) {
+    std::lock_guard<std::mutex> lock(settings_mutex);
+    vendors_told.insert(vendor);
+}
 void recorded_barrier(VkPipelineStageFlags to) { barriers_to_host += to == VK_PIPELINE_STAGE_HOST_BIT; }
 
 void named(const char *type, uint64_t handle, const char *name) {
@@ -364,6 +372,11 @@ uint64_t hv_layer_wrong_destroys() { return wrong; }
 
 uint64_t hv_layer_host_barriers() { return barriers_to_host; }
 uint64_t hv_layer_instances() { return instance_count; }
+int hv_layer_device_type() { return newest_device_type; }
+int hv_layer_told_vendor(uint32_t vendor) {
+    std::lock_guard<std::mutex> lock(settings_mutex);
+    return vendors_told.count(vendor) > 0;
+}
 
 void hv_layer_print(FILE *to) {
     for (int i = 0; i < kCallCount; i++) {

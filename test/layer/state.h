@@ -69,6 +69,8 @@ void heap_gave(uint64_t memory);
 uint64_t heap_used(uint32_t heap);
 bool would_exceed(uint64_t bytes, uint64_t limit);
 void entered_instance();
+void told_of_vendor(uint32_t vendor);
+void made_device_of(VkPhysicalDeviceType type);
 void recorded_barrier(VkPipelineStageFlags to);
 void named(const char *type, uint64_t handle, const char *name);
 void labelled(const char *name);

@@ -163,6 +163,27 @@ def test_links(name):
         assert not anchor or anchor in documents.anchors(path), target
 
 
+def test_reading_order_is_the_include_order():
+    """README_vulkan.md lists the headers as vulkan.cpp includes them, and as pure those whose first line says so."""
+    runtime = PROJECT / "src/runtime"
+    included = re.findall(r'^#include "(vulkan_\w+\.h)"', (runtime / "vulkan.cpp").read_text(), re.M)
+    listed = re.findall(r"^\| `(vulkan_\w+\.h)` \|.*\| (pure)? ?\|$", text_of("README_vulkan.md"), re.M)
+    assert [name for name, _ in listed] == included
+    for name, pure in listed:
+        first = (runtime / name).read_text().split("\n")[0]
+        assert bool(pure) == first.endswith(" [pure]"), name
+
+
+def test_the_tree_is_complete():
+    """README.md has a row for each folder of sources and tests, and names each file at the top."""
+    text = text_of("README.md")
+    folders = [f"{top}/{path.name}" for top in ("src", "test", "apps") for path in (PROJECT / top).iterdir()
+               if path.is_dir() and path.name != "__pycache__"]
+    assert [name for name in folders if f"\n| [{name}]({name}) |" not in text] == []
+    files = [path.name for path in PROJECT.iterdir() if path.is_file() and not path.name.startswith(("README", "."))]
+    assert [name for name in files if name not in text] == []
+
+
 def test_promised_tests_exist():
     names = listed_tests()
     promised = list(documents.promised_tests(text_of("README_vulkan.md")))

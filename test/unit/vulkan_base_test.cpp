@@ -132,6 +132,42 @@ TEST(TextWriter, NeverWritesPastItsEnd) {
     }
 }
 
+TEST(Text, QuotesWhatFitsAndSaysThatThereIsMore) {
+    auto quoted = [](const std::string &s, size_t most) {
+        char line[200];
+        Text(line, sizeof(line)).quote(s.c_str(), most) << "|";
+        return std::string(line);
+    };
+    EXPECT_EQ(quoted("", 5), "''|");
+    EXPECT_EQ(quoted("12345", 5), "'12345'|");
+    EXPECT_EQ(quoted("123456", 5), "'12345...'|");
+    EXPECT_EQ(quoted(std::string(5000, '7'), kQuotedBytes), "'" + std::string(kQuotedBytes, '7') + "...'|");
+    // Characters of two and three bytes are not cut.
+    for (const std::string &one : {std::string("\u00e4"), std::string("\u20ac")}) {
+        for (size_t most = 0; most < 12; most++) {
+            std::string whole;
+            while (whole.size() + one.size() <= most) whole += one;
+            const std::string all = one + one + one + one + one + one;
+            EXPECT_EQ(quoted(all, most), all.size() <= most ? "'" + all + "'|" : "'" + whole + "...'|") << most;
+        }
+    }
+    // Never past the end.
+    for (size_t capacity = 1; capacity < 12; capacity++) {
+        char line[16];
+        memset(line, 'x', sizeof(line));
+        Text(line, capacity).quote("123456", 5);
+        EXPECT_EQ(std::string(line), std::string("'12345...'").substr(0, capacity - 1));
+        EXPECT_EQ(line[capacity], 'x');
+    }
+}
+
+TEST(FailureRecord, WithinAnotherItsOriginIsNotRepeated) {
+    EXPECT_STREQ(without_origin("Vulkan: vkQueueSubmit failed"), "vkQueueSubmit failed");
+    EXPECT_STREQ(without_origin("Vulkan: "), "");
+    for (const char *other : {"", "V", "Vulkan", "Vulkan:", "Vulkan is", "vulkan: "})
+        EXPECT_STREQ(without_origin(other), other);
+}
+
 TEST(FailureRecord, KeepsTheFirstCause) {
     Failure f;
     EXPECT_FALSE(f.failed());

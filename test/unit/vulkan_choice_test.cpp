@@ -44,6 +44,7 @@ const std::vector<DeviceOffer> kAll = {kCpu, kIntegrated, kDiscrete, kTwin, kDis
 struct Ask {
     std::string device, type;
     int gpu = -1;
+    std::string gpu_text = "";  // of HL_GPU_DEVICE
 };
 
 struct Answer {
@@ -54,8 +55,8 @@ struct Answer {
 
 Answer pick(const std::vector<DeviceOffer> &offers, const Ask &ask) {
     Failure failure;
-    const DeviceChoice choice =
-        pick_device(offers.data(), (uint32_t)offers.size(), {ask.device.c_str(), ask.type.c_str(), ask.gpu}, failure);
+    const DeviceRequest request = {ask.device.c_str(), ask.type.c_str(), ask.gpu, ask.gpu_text.c_str()};
+    const DeviceChoice choice = pick_device(offers.data(), (uint32_t)offers.size(), request, failure);
     EXPECT_EQ(choice.index == kNoIndex, failure.failed()) << failure.message;
     return {choice.index, choice.by, failure.failed() ? failure.message : ""};
 }
@@ -91,6 +92,36 @@ TEST(Choice, ATypeIsMetOrRefused) {
     refused({kCpu}, {"", "gpu"}, {"'gpu'", "llvmpipe"});
     refused(kAll, {"", "banana"}, {"banana", "discrete-gpu"});
     refused({kDisplayOnly}, {"", "discrete-gpu"}, {"cannot compute"});
+}
+
+// Halide reads the variable as atoi does, so what it makes of "abc" is 0.
+TEST(Choice, HlGpuDeviceIsANumber) {
+    for (const char *wrong : {"abc", "-", "+", "x1", " ", "- 1", "GPU-1"}) {
+        SCOPED_TRACE(wrong);
+        refused(kAll, {"", "", 0, wrong}, {std::string("HL_GPU_DEVICE is '") + wrong + "'", "whole number"});
+        EXPECT_EQ(pick(kAll, {"", "", 1, wrong}).index, 2u) << "halide_set_gpu_device wins over the variable";
+        EXPECT_EQ(pick(kAll, {"", "", -1, wrong}).index, 1u);
+        EXPECT_EQ(pick(kAll, {"iris", "", 0, wrong}).index, 1u) << "HL_VK_DEVICE wins over both";
+    }
+    for (const char *wrong : {"1x", "1 ", "1.5", "1,2", "+1st"})
+        refused(kAll, {"", "", 1, wrong}, {std::string("HL_GPU_DEVICE is '") + wrong + "'"});
+    refused(kAll, {"", "", -1, "-1x"}, {"'-1x'"});
+    refused(kAll, {"", "", 1, "4294967297"}, {"'4294967297'"});
+    refused(kAll, {"", "", 0, std::string(5000, 'a')}, {"'" + std::string(60, 'a') + "...'", "whole number"});
+    for (const char *right : {"1", "+1", "01", " 1", "\t1"}) EXPECT_EQ(pick(kAll, {"", "", 1, right}).index, 2u);
+    EXPECT_EQ(pick(kAll, {"", "", -1, "-1"}).by, ChosenBy::first_gpu);
+    EXPECT_EQ(pick(kAll, {"", "", 2, "1"}).index, 3u) << "set to another than the variable says";
+    EXPECT_EQ(pick(kAll, {"", "", 0, ""}).index, 1u);
+}
+
+// What was asked for may be of any length: the message still says what there is.
+TEST(Choice, LongRequestsLeaveRoomForTheAnswer) {
+    const std::string text(1000, 'b');
+    refused({kCpu}, {text}, {"is no device's index or UUID", "0 = llvmpipe"});
+    refused({kCpu}, {"", text}, {"integrated-gpu, virtual-gpu or cpu"});
+    refused({kCpu}, {"", "gpu" + text}, {"HL_VK_DEVICE_TYPE", "0 = llvmpipe"});
+    refused({kCpu}, {"llvm", "gpu" + text}, {"HL_VK_DEVICE_TYPE", "0 = llvmpipe"});
+    refused({kCpu}, {"", "cpu" + text, 7}, {"is 1; there is 1 device", "0 = llvmpipe"});
 }
 
 TEST(Choice, AnIndexIsThatOfTheList) {

@@ -1,5 +1,5 @@
 // HL_VK_LOADER_LIB names the Vulkan library. A path that leads nowhere, or to a file that is no Vulkan library, is an
-// error that names the variable; a path that is right is used.
+// error that names the variable, the file and the reason; a path that is right is used.
 //
 // Each test belongs to one CTest entry that sets the variable (see CMakeLists.txt): it is read once.
 
@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,10 @@ TEST(GpuAotLoaderPath, Bad) {
         in.set_host_dirty();
         EXPECT_LT(double_and_add(nullptr, in, 1, out), 0);
         ASSERT_EQ(errors.size(), 1u);
-        EXPECT_NE(errors[0].find("HL_VK_LOADER_LIB"), std::string::npos) << errors[0];
+        EXPECT_NE(errors[0].find("HL_VK_LOADER_LIB names '" + std::string(getenv("HL_VK_LOADER_LIB")) + "': "),
+                  std::string::npos)
+            << errors[0];
+        EXPECT_NE(errors[0].find(getenv("HV_REASON")), std::string::npos) << errors[0];
     }
 }
 
