@@ -148,6 +148,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.abilities = abilities;
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
+    if (!abilities.one_family) learn_sharing(vk, gpu);
     gpu.storage_range = storage_range(gpu.properties);
     gpu.rare_clock = find_clock();
     gpu.clock = clock_for_policies(gpu.rare_clock);
