@@ -34,9 +34,10 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
     bool in_dlclose;                         // the exit handler runs because this library is being closed
-    uint64_t acquires;                       // ever, by whomever
-    uint64_t sessions;                       // acquires that were sessions of ours, caught up with `acquires` by each
-    uint32_t compiled;                       // something was compiled since the context was made; atomic
+    uint32_t deserted;    // the process ends while somebody holds the lock: nobody takes it any more; atomic
+    uint64_t acquires;    // ever, by whomever
+    uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
+    uint32_t compiled;    // something was compiled since the context was made; atomic
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
@@ -45,7 +46,13 @@ inline Lock *own_queue_lock() { return &own_context.lock; }
 
 void leave_process(void *);
 
-// How long the exit handler waits for other threads to leave their calls: they only have to wake up and return.
+// Asked before the lock is taken, or let go.
+inline bool may_lock_own_context() {
+    return !is_forked_child() && !__atomic_load_n(&own_context.deserted, __ATOMIC_ACQUIRE);
+}
+
+// How long the exit handler waits for other threads to leave their calls: they only have to wake up and return. And for
+// the lock, which an application may hold for its own work, on the very thread that ends the process too.
 constexpr int kExitPatience_ms = 1000;
 
 // Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
@@ -459,7 +466,12 @@ inline void leave_own_context() {
 void leave_process(void *) {
     if (is_forked_child()) return;  // the parent's
     OwnContext &c = own_context;
-    c.lock.lock();
+    if (c.in_dlclose) {
+        c.lock.lock();
+    } else if (!c.lock.lock_within(kExitPatience_ms)) {
+        __atomic_store_n(&c.deserted, 1, __ATOMIC_RELEASE);
+        return;
+    }
     c.gone = true;
     Device *d = c.state;
     if (d) {
@@ -498,7 +510,7 @@ void leave_process(void *) {
 
 // The version of the device that is, or would be, chosen; 0 when there is none. Nothing is left behind.
 inline uint32_t device_version(void *user_context) {
-    if (is_forked_child()) return 0;
+    if (!may_lock_own_context()) return 0;
     own_context.lock.lock();
     uint32_t version =
         own_context.state ? min_of(own_context.state->gpu.properties.apiVersion, own_context.instance.api_version) : 0;
