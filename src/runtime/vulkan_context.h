@@ -173,8 +173,7 @@ public:
         uint64_t wait_for = 0;
         if (!check_not_lost(device->gpu, failure) || !device->submissions.can_open(device->gpu, &wait_for))
             return false;
-        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
-        return device->submissions.open_batch(device->gpu, failure);
+        return open_batch();
     }
     // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
     bool end_and_wait(uint64_t epoch, Wait manner = Wait::soon) {
@@ -234,6 +233,12 @@ private:
         return device->flush.should_submit(s.batch, (uint32_t)s.in_flight(), s.row, gap);
     }
     bool use_queue(VkQueue queue, uint32_t family);
+    // After can_open.
+    bool open_batch() {
+        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
+        device->memory.note_losses(device->submissions);
+        return device->submissions.open_batch(device->gpu, failure);
+    }
     HALIDE_VULKAN_COLD void tell_held() {
         const uint64_t now = tracer.now();
         tracer.push(TraceKind::session, 0, tracer.this_thread(), "holds both locks", held_since, now, nullptr, 0);
@@ -323,9 +328,10 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
     if (gpu.queue == new_queue) return true;
     Submissions &s = device->submissions;
     s.abandon_batch();
-    const VkResult result = s.drain(gpu);
+    const char *call = nullptr;
+    const VkResult result = s.drain(gpu, &call);
     if (result != VK_SUCCESS) {
-        gpu_failed(gpu, failure, s.progress.wait_name(), result) << " before a change of queue";
+        gpu_failed(gpu, failure, call, result) << " before a change of queue";
         return false;
     }
     device->deferred.collect(gpu, s.completed);
@@ -368,9 +374,7 @@ inline bool Session::begin(Need need, Device *pinned) {
         }
         uint64_t wait_for = 0;
         if (device->submissions.can_open(device->gpu, &wait_for)) {
-            __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
-            device->memory.note_losses(device->submissions);
-            if (device->submissions.open_batch(device->gpu, failure)) return true;
+            if (open_batch()) return true;
             end();
             return false;
         }
@@ -408,7 +412,10 @@ inline void release_device(void *user_context, Failure &failure) {
         Session session(user_context, later);
         if (!session.begin(Need::existing, d)) {
             // The hook gives another context now, or none. The state can go all the same: its queue is not touched.
-            if (!unlist_device(d, 1)) continue;
+            // Once nobody else is inside, nothing is submitted any more.
+            uint64_t completed;
+            const bool alone = __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) == 1;
+            if (!alone || !has_ended(*d, &completed) || !unlist_device(d, 1)) continue;
             d->workers.stop();
             destroy_state(d);
             return;
@@ -438,13 +445,11 @@ constexpr int kClosePatience_ms = 3000;
 // before it goes on: lavapipe compiles a kernel when it first runs, and LLVM looks up symbols then. So a wait without
 // end might have none.
 inline bool wait_in_dlclose(Device &d) {
+    uint64_t before = 0, completed = 0;
     for (int waited = 0; waited < kClosePatience_ms; waited++) {
-        d.lock.lock();
-        const uint64_t before = d.submissions.completed;
-        const bool done = !d.submissions.poll(d.gpu) || d.submissions.in_flight() == 0;
-        if (d.submissions.completed != before) waited = 0;
-        d.lock.unlock();
-        if (done) return true;
+        if (has_ended(d, &completed)) return true;
+        if (completed != before) waited = 0;
+        before = completed;
         halide_sleep_us(nullptr, 1000);
     }
     return false;
