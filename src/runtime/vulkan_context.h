@@ -469,7 +469,7 @@ inline void leave_own_context() {
 
 // The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
 void leave_process(void *) {
-    if (is_forked_child()) return;  // the parent's
+    if (!may_lock_own_context()) return;  // the parent's, or somebody's who will not let go
     OwnContext &c = own_context;
     if (c.in_dlclose) {
         c.lock.lock();
