@@ -344,6 +344,7 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
             gpu.family = kNoIndex;
             return false;
         }
+        s.timeline.change_family(gpu, s.completed);
     }
     gpu.queue = new_queue;
     return true;

@@ -42,6 +42,7 @@ extern "C" int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQue
 }
 
 extern "C" {
+void halide_vulkan_set_trace_file(const char *path);
 int halide_vulkan_wrap_vk_buffer(void *user_context, halide_buffer_t *buffer, uint64_t handle);
 int halide_vulkan_detach_vk_buffer(void *user_context, halide_buffer_t *buffer);
 }
@@ -183,6 +184,41 @@ TEST_F(FaultContext, AContextThatVanishesDuringARelease) {
     }
     mock_clear();
     messages().clear();
+}
+
+// With a trace, commands are timed only where the queue's family can.
+TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
+    char path[] = "/tmp/fault_context_trace.XXXXXX";
+    const int file = mkstemp(path);
+    ASSERT_GE(file, 0);
+    EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+    application.app = nullptr;
+    app.reset();
+    ASSERT_TRUE(mock_profile("untimed"));
+    app = std::make_unique<MockApp>();
+    application.app = app.get();
+    before = mock_live("");
+    use(0, 0);
+    halide_vulkan_set_trace_file(path);
+    Trial run;
+    {
+        Ints a(300), b(300);
+        upload(run, a, 2);
+        allocate(run, b);
+        uint64_t timed[6] = {};
+        for (int i = 0; i < 6; i++) {
+            use(i % 2 ? 2 : 0, 0);
+            mock_reset();
+            launch(run, i % 2 ? a : b, i % 2 ? b : a, 1);
+            timed[i] = mock_count("vkCmdWriteTimestamp");
+        }
+        for (int i = 1; i < 6; i++) EXPECT_EQ(timed[i] > 0, i % 2 == 0) << "launch " << i;
+        run.expect_contents("download", a, [](int i) { return i * 2 + 6; });
+    }
+    is_right(run);
+    halide_vulkan_set_trace_file("");
+    close(file);
+    unlink(path);
 }
 
 // Whatever call fails during a change: the launch says so, the next one works, on the old queue or the new.
