@@ -209,7 +209,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
                                        VkInstance *instance, VkDevice *device, VkPhysicalDevice *physical_device,
                                        VkQueue *queue, uint32_t *queue_family_index,
                                        VkDebugUtilsMessengerEXT *messenger, bool create) {
-    if (is_forked_child()) return kNoDevice;
+    if (!may_lock_own_context()) return kNoDevice;
     OwnContext &c = own_context;
     c.lock.lock();  // until release_context, also after a failure
     Failure failure;
@@ -229,7 +229,7 @@ WEAK int halide_vulkan_acquire_context(void *user_context, struct halide_vulkan_
 }
 
 WEAK int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
-    if (!is_forked_child()) own_context.lock.unlock();
+    if (may_lock_own_context()) own_context.lock.unlock();
     return kSuccess;
 }
 

@@ -34,9 +34,10 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
     bool in_dlclose;                         // the exit handler runs because this library is being closed
-    uint64_t acquires;                       // ever, by whomever
-    uint64_t sessions;                       // acquires that were sessions of ours, caught up with `acquires` by each
-    uint32_t compiled;                       // something was compiled since the context was made; atomic
+    uint32_t deserted;    // the process ends while somebody holds the lock: nobody takes it any more; atomic
+    uint64_t acquires;    // ever, by whomever
+    uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
+    uint32_t compiled;    // something was compiled since the context was made; atomic
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
@@ -45,7 +46,13 @@ inline Lock *own_queue_lock() { return &own_context.lock; }
 
 void leave_process(void *);
 
-// How long the exit handler waits for other threads to leave their calls: they only have to wake up and return.
+// Asked before the lock is taken, or let go.
+inline bool may_lock_own_context() {
+    return !is_forked_child() && !__atomic_load_n(&own_context.deserted, __ATOMIC_ACQUIRE);
+}
+
+// How long the exit handler waits for other threads to leave their calls: they only have to wake up and return. And for
+// the lock, which an application may hold for its own work, on the very thread that ends the process too.
 constexpr int kExitPatience_ms = 1000;
 
 // Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
@@ -166,8 +173,7 @@ public:
         uint64_t wait_for = 0;
         if (!check_not_lost(device->gpu, failure) || !device->submissions.can_open(device->gpu, &wait_for))
             return false;
-        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
-        return device->submissions.open_batch(device->gpu, failure);
+        return open_batch();
     }
     // Lets go, waits for the epoch, which is submitted first if it is still being recorded.
     bool end_and_wait(uint64_t epoch, Wait manner = Wait::soon) {
@@ -227,6 +233,12 @@ private:
         return device->flush.should_submit(s.batch, (uint32_t)s.in_flight(), s.row, gap);
     }
     bool use_queue(VkQueue queue, uint32_t family);
+    // After can_open.
+    bool open_batch() {
+        __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
+        device->memory.note_losses(device->submissions);
+        return device->submissions.open_batch(device->gpu, failure);
+    }
     HALIDE_VULKAN_COLD void tell_held() {
         const uint64_t now = tracer.now();
         tracer.push(TraceKind::session, 0, tracer.this_thread(), "holds both locks", held_since, now, nullptr, 0);
@@ -316,9 +328,10 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
     if (gpu.queue == new_queue) return true;
     Submissions &s = device->submissions;
     s.abandon_batch();
-    const VkResult result = s.drain(gpu);
+    const char *call = nullptr;
+    const VkResult result = s.drain(gpu, &call);
     if (result != VK_SUCCESS) {
-        gpu_failed(gpu, failure, s.progress.wait_name(), result) << " before a change of queue";
+        gpu_failed(gpu, failure, call, result) << " before a change of queue";
         return false;
     }
     device->deferred.collect(gpu, s.completed);
@@ -331,6 +344,7 @@ inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
             gpu.family = kNoIndex;
             return false;
         }
+        s.timeline.change_family(gpu, s.completed);
     }
     gpu.queue = new_queue;
     return true;
@@ -361,9 +375,7 @@ inline bool Session::begin(Need need, Device *pinned) {
         }
         uint64_t wait_for = 0;
         if (device->submissions.can_open(device->gpu, &wait_for)) {
-            __atomic_store_n(&device->busy, 1, __ATOMIC_RELEASE);
-            device->memory.note_losses(device->submissions);
-            if (device->submissions.open_batch(device->gpu, failure)) return true;
+            if (open_batch()) return true;
             end();
             return false;
         }
@@ -401,7 +413,10 @@ inline void release_device(void *user_context, Failure &failure) {
         Session session(user_context, later);
         if (!session.begin(Need::existing, d)) {
             // The hook gives another context now, or none. The state can go all the same: its queue is not touched.
-            if (!unlist_device(d, 1)) continue;
+            // Once nobody else is inside, nothing is submitted any more.
+            uint64_t completed;
+            const bool alone = __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) == 1;
+            if (!alone || !has_ended(*d, &completed) || !unlist_device(d, 1)) continue;
             d->workers.stop();
             destroy_state(d);
             return;
@@ -431,13 +446,11 @@ constexpr int kClosePatience_ms = 3000;
 // before it goes on: lavapipe compiles a kernel when it first runs, and LLVM looks up symbols then. So a wait without
 // end might have none.
 inline bool wait_in_dlclose(Device &d) {
+    uint64_t before = 0, completed = 0;
     for (int waited = 0; waited < kClosePatience_ms; waited++) {
-        d.lock.lock();
-        const uint64_t before = d.submissions.completed;
-        const bool done = !d.submissions.poll(d.gpu) || d.submissions.in_flight() == 0;
-        if (d.submissions.completed != before) waited = 0;
-        d.lock.unlock();
-        if (done) return true;
+        if (has_ended(d, &completed)) return true;
+        if (completed != before) waited = 0;
+        before = completed;
         halide_sleep_us(nullptr, 1000);
     }
     return false;
@@ -457,9 +470,14 @@ inline void leave_own_context() {
 
 // The exit handler, see the head of this file. Applications' devices are left alone: they may be gone already.
 void leave_process(void *) {
-    if (is_forked_child()) return;  // the parent's
+    if (!may_lock_own_context()) return;  // the parent's, or somebody's who will not let go
     OwnContext &c = own_context;
-    c.lock.lock();
+    if (c.in_dlclose) {
+        c.lock.lock();
+    } else if (!c.lock.lock_within(kExitPatience_ms)) {
+        __atomic_store_n(&c.deserted, 1, __ATOMIC_RELEASE);
+        return;
+    }
     c.gone = true;
     Device *d = c.state;
     if (d) {
@@ -498,7 +516,7 @@ void leave_process(void *) {
 
 // The version of the device that is, or would be, chosen; 0 when there is none. Nothing is left behind.
 inline uint32_t device_version(void *user_context) {
-    if (is_forked_child()) return 0;
+    if (!may_lock_own_context()) return 0;
     own_context.lock.lock();
     uint32_t version =
         own_context.state ? min_of(own_context.state->gpu.properties.apiVersion, own_context.instance.api_version) : 0;

@@ -148,6 +148,7 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     gpu.abilities = abilities;
     vk.vkGetPhysicalDeviceProperties(physical, &gpu.properties);
     vk.vkGetPhysicalDeviceMemoryProperties(physical, &gpu.memory);
+    if (!abilities.one_family) learn_sharing(vk, gpu);
     gpu.storage_range = storage_range(gpu.properties);
     gpu.rare_clock = find_clock();
     gpu.clock = clock_for_policies(gpu.rare_clock);
@@ -255,6 +256,16 @@ inline void sweep_unused(Device &d) {
     d.memory.sweep(d.gpu, d.submissions.completed);
     d.staging.sweep(d.gpu, d.submissions.completed);
 }
+
+// Whether the GPU is done with what was submitted, or will never say. *completed: the newest epoch that is done.
+inline bool has_ended(Device &d, uint64_t *completed) {
+    d.lock.lock();
+    const bool ended = !d.submissions.poll(d.gpu) || d.submissions.in_flight() == 0;
+    *completed = d.submissions.completed;
+    d.lock.unlock();
+    return ended;
+}
+
 // How to wait.
 enum class Wait {
     soon,  // somebody wants to go on the moment it is done: spin, as long as that pays
@@ -298,7 +309,8 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
         }
         // A look that fails, out of memory say, says nothing about the work: the wait asks again.
         const bool blocked = result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST;
-        if (blocked) result = s.progress.wait(gpu, target);
+        const char *call = s.progress.query_name();
+        if (blocked) result = s.progress.wait(gpu, target, &call);
         span.tell(target, polls, blocked);
 
         lock_traced(d.lock, "device lock");
@@ -312,8 +324,7 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
             learn_time(d, target, blocked || polls > 1);
             s.completed = max_of(s.completed, target);
         } else if (result != VK_TIMEOUT) {
-            gpu_failed(gpu, failure, blocked ? s.progress.wait_name() : s.progress.query_name(), result,
-                       kDeviceSyncFailed);
+            gpu_failed(gpu, failure, call, result, kDeviceSyncFailed);
             break;
         }
     }

@@ -112,6 +112,8 @@ struct Gpu {
     AllocConfig alloc_config;
     DeviceAbilities abilities;
     uint64_t storage_range;          // see vulkan_plan.h
+    uint32_t sharing[kMaxFamilies];  // queue families that share our buffers, see learn_sharing
+    uint32_t sharing_count;
     bool marked;                     // commands are timed or labelled (vulkan_marks.h)
     bool serial;                     // a barrier before every command: HL_VK_TRACE_SERIAL
     VkPipelineCache pipeline_cache;  // borrowed from vulkan_cache.h; null before it is made
@@ -170,6 +172,17 @@ inline bool check_not_lost(Gpu &gpu, Failure &failure) {
     return false;
 }
 
+// An application may lend a queue of another family from one call to the next. A buffer that is not shared would have
+// to be handed over by a command on the queue that is left, which is not ours any more. So all families that compute
+// share the buffers on such a device.
+inline void learn_sharing(const InstanceFunctions &vk, Gpu &gpu) {
+    VkQueueFamilyProperties families[kMaxFamilies];
+    const uint32_t count = read_families(vk, gpu.physical, families);
+    for (uint32_t i = 0; i < count; i++) {
+        if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) gpu.sharing[gpu.sharing_count++] = i;
+    }
+}
+
 // A buffer that owns its memory.
 struct OwnedBuffer {
     VkBuffer buffer;
@@ -196,7 +209,11 @@ inline VkResult create_bare_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags u
     info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
     info.size = size;
     info.usage = usage;
-    info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
+    if (gpu.sharing_count > 1) {
+        info.sharingMode = VK_SHARING_MODE_CONCURRENT;
+        info.queueFamilyIndexCount = gpu.sharing_count;
+        info.pQueueFamilyIndices = gpu.sharing;
+    }
     const VkResult result = gpu.vk.vkCreateBuffer(gpu.device, &info, gpu.callbacks, buffer);
     if (result == VK_SUCCESS) gpu.vk.vkGetBufferMemoryRequirements(gpu.device, *buffer, needs);
     return result;

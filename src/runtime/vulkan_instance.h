@@ -26,6 +26,7 @@ struct DeviceAbilities {
     bool debug_utils;           // VK_EXT_debug_utils, switched on: names and labels
     bool calibrated;            // VK_EXT_calibrated_timestamps or its successor, switched on
     uint32_t features;          // Feature bits, switched on
+    bool one_family;            // all work is on queues of one family
 };
 
 struct Instance {
@@ -460,7 +461,7 @@ inline VkDevice create_device(Instance &in, VkPhysicalDevice physical, const Dev
     in.abilities = {in.api_version,           chain.timeline.timelineSemaphore == VK_TRUE,
                     chain.memory_budget,      chain.storage8.storageBuffer8BitAccess == VK_TRUE,
                     in.abilities.debug_utils, calibrated,
-                    features_of(chain)};
+                    features_of(chain),       true};
     return device;
 }
 

@@ -384,15 +384,20 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     Variant *variant = kernel->find(key);
     if (!variant) return compile(session, key);
 
+    // Before anything is taken from the batch: it may have to be tried many times, and a batch without a command is
+    // never submitted, so that what is used up of it would not come back.
+    if (has_bounces) {
+        const Outcome bounced = allocate_bounces(session, scratch);
+        if (bounced != Outcome::done) return bounced;
+    }
     uint64_t uniform_offset = 0;
     uint8_t *uniforms = nullptr;
     VkDescriptorSet set = kernel->shape->next_set(d.submissions);
     if (set && uniform_bytes)
         uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
-    if (!set || (uniform_bytes && !uniforms)) return session.submit() ? Outcome::again : Outcome::failed;
-    if (has_bounces) {
-        const Outcome bounced = allocate_bounces(session, scratch);
-        if (bounced != Outcome::done) return bounced;
+    if (!set || (uniform_bytes && !uniforms)) {
+        if (has_bounces) free_bounces(d, scratch);
+        return session.submit() ? Outcome::again : Outcome::failed;
     }
     if (uniforms) write_scalars(uniforms, scratch);
     if (has_bounces) copy_bounces(d, scratch, false);

@@ -44,7 +44,7 @@ __attribute__((destructor)) void unload_module() {
     typedef void (*Finalize)(void *);
     const Finalize finalize = has_exit_handlers ? (Finalize)halide_get_symbol("__cxa_finalize") : nullptr;
     // A handler that has not run: the process goes on without this module. At exit others may still be in their calls.
-    const bool unloaded = has_exit_handlers && !own_context.gone;
+    const bool unloaded = has_exit_handlers && !own_context.gone && !own_context.deserted;
     own_context.in_dlclose = unloaded && is_in_library();
     if (finalize)
         finalize(&module_mark);

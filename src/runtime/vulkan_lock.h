@@ -30,6 +30,18 @@ public:
         lock_contended();
     }
 
+    // Waits for so long at most. True when it is held now.
+    bool lock_within(int milliseconds) {
+        for (;; milliseconds--) {
+            uint32_t expected = kFree;
+            if (__atomic_compare_exchange_n(&state, &expected, kHeld, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+                return true;
+            if (look()) return true;
+            if (milliseconds <= 0) return false;
+            halide_sleep_us(nullptr, 1000);
+        }
+    }
+
     // Whether another thread wants it now.
     bool is_wanted() const { return __atomic_load_n(&wanting, __ATOMIC_RELAXED) != 0; }
 

@@ -103,7 +103,8 @@ public:
         if (write) {
             r.lost = is_lost(r, submissions);
             r.gpu_wrote = epoch;
-            if (r.cpu_writes || mapped_for_reading(r)) submissions.end_with_host_barrier();
+            // A wrapped buffer's memory may be mapped by the application, which reads it after a sync.
+            if (r.cpu_writes || r.range == Ranges::kNone || mapped_for_reading(r)) submissions.end_with_host_barrier();
         }
         if (r.range == Ranges::kNone)
             r.last_use = max_of(r.last_use, epoch);
@@ -186,8 +187,14 @@ public:
     // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
     uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
 
-    // For an application's buffer.
+    // For an application's buffer. One that native_buffer gave out is another name for its region, as a crop is: its
+    // accesses are ordered with those of the other names, and it keeps the memory.
     uint32_t wrap(VkBuffer buffer, uint64_t size, Failure &failure) {
+        for (uint32_t id = 0; id < regions.size(); id++) {
+            if (regions[id].references == 0 || regions[id].alias != buffer) continue;
+            add_reference(id);
+            return id;
+        }
         const uint32_t id = take_region();
         if (id == kNoIndex) {
             failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";

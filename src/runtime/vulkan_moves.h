@@ -74,6 +74,8 @@ inline bool record_moves(Device &d, const char *what, const Runs &runs, size_t b
             if (runs.dense == Runs::kSource) from.base += part;
             if (runs.dense == Runs::kDestination) to.base += part;
         }
+        // What a batch without another command has too little of, no batch has more of.
+        *full = *full && d.submissions.batch.commands > 0;
         if (*full) return false;
     }
     if (bytes > 0) *listed = record_runs(d, runs, begin, bytes, from, to);

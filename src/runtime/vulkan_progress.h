@@ -80,12 +80,14 @@ public:
         return result;
     }
 
-    // The name of the call that passed() makes, for messages; and of wait().
+    // The name of the call that passed() makes, for messages.
     const char *query_name() const { return timeline ? "vkGetSemaphoreCounterValue" : "vkGetFenceStatus"; }
-    const char *wait_name() const { return timeline ? "vkWaitSemaphores" : "vkWaitForFences"; }
 
     // VK_SUCCESS when the epoch, which was submitted, is done; VK_NOT_READY when not yet. *newest, if it is given, is
-    // raised to the newest epoch known to be done.
+    // raised to the newest epoch known to be done. The epoch is the oldest in flight, or its slot is pinned.
+    //
+    // Of a lost device some drivers say that its timeline stands at UINT64_MAX, and that waits succeed (seen by others
+    // on NVIDIA and AMD). What was never submitted cannot be done: fewer than kSlots epochs follow this one.
     VkResult passed(Gpu &gpu, uint64_t epoch, uint64_t *newest = nullptr) const {
         if (!timeline) {
             const VkResult result = gpu.vk.vkGetFenceStatus(gpu.device, fence_of(epoch));
@@ -95,12 +97,14 @@ public:
         uint64_t value = 0;
         const VkResult result = gpu.vk.vkGetSemaphoreCounterValue(gpu.device, timeline, &value);
         if (result != VK_SUCCESS) return result;
+        if (value >= epoch + kSlots) return VK_ERROR_DEVICE_LOST;
         if (newest) *newest = max_of(*newest, value);
         return value >= epoch ? VK_SUCCESS : VK_NOT_READY;
     }
 
-    // Blocks until the epoch, which was submitted, is done.
-    VkResult wait(Gpu &gpu, uint64_t epoch) const {
+    // Blocks until the epoch, which was submitted, is done. *call: the name of the call that decided.
+    VkResult wait(Gpu &gpu, uint64_t epoch, const char **call) const {
+        *call = timeline ? "vkWaitSemaphores" : "vkWaitForFences";
         if (!timeline) {
             const VkFence fence = fence_of(epoch);
             return gpu.vk.vkWaitForFences(gpu.device, 1, &fence, VK_TRUE, UINT64_MAX);
@@ -110,7 +114,10 @@ public:
         info.semaphoreCount = 1;
         info.pSemaphores = &timeline;
         info.pValues = &epoch;
-        return gpu.vk.vkWaitSemaphores(gpu.device, &info, UINT64_MAX);
+        const VkResult result = gpu.vk.vkWaitSemaphores(gpu.device, &info, UINT64_MAX);
+        if (result != VK_SUCCESS || passed(gpu, epoch) != VK_ERROR_DEVICE_LOST) return result;
+        *call = query_name();
+        return VK_ERROR_DEVICE_LOST;
     }
 
 private:

@@ -148,6 +148,7 @@ public:
             return;
         }
         record_barrier(gpu);
+        outside_ordered |= outside;
         outside = false;
     }
     void record_barrier(Gpu &gpu);
@@ -167,14 +168,14 @@ public:
         if (!open) return;
         slot_of(open_epoch()).epoch = 0;
         open = false;
-        hazards.assume_anything();  // a barrier in it never ran
+        forget_barriers();
     }
 
-    // Waits for everything in flight, under the lock: for rare events only.
-    VkResult drain(Gpu &gpu) {
+    // Waits for everything in flight, under the lock: for rare events only. *call: as Progress::wait.
+    VkResult drain(Gpu &gpu, const char **call) {
         uint64_t target = submitted;
         while (target > completed && slot_of(target).lost) target--;
-        const VkResult result = target > completed ? progress.wait(gpu, target) : VK_SUCCESS;
+        const VkResult result = target > completed ? progress.wait(gpu, target, call) : VK_SUCCESS;
         if (result == VK_SUCCESS) completed = submitted;
         return result;
     }
@@ -211,10 +212,11 @@ public:
 private:
     Slot slots[kSlots];
     Hazards hazards;
-    bool untouched;     // no command of the open batch was ordered yet
-    bool outside;       // work that is not ours may be on the queue
-    bool host_barrier;  // see end_with_host_barrier
-    VkPipeline bound;   // in the open batch
+    bool untouched;        // no command of the open batch was ordered yet
+    bool outside;          // work that is not ours may be on the queue
+    bool outside_ordered;  // a barrier of the open batch waits for such work
+    bool host_barrier;     // see end_with_host_barrier
+    VkPipeline bound;      // in the open batch
     uint64_t scalars_used;
     // The newest refused submissions. Memory::note_losses marks the regions before one is overwritten here.
     uint64_t lost_epochs[32];
@@ -223,6 +225,11 @@ private:
     char cause[256];
 
     void record_host_barrier(Gpu &gpu);
+    // The barriers of the open batch will never run.
+    void forget_barriers() {
+        hazards.assume_anything();
+        outside |= outside_ordered;
+    }
     void give_up_batch(const Failure &failure) {
         Slot &slot = slot_of(open_epoch());
         slot.lost = true;
@@ -232,7 +239,7 @@ private:
         Text(cause, sizeof(cause)) << failure.message;
         submitted++;
         open = false;
-        hazards.assume_anything();  // its barriers never ran
+        forget_barriers();
         if (completed + 1 == submitted) completed = submitted;
     }
 };
@@ -344,6 +351,7 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
     batch = {};
     scalars_used = 0;
     untouched = true;
+    outside_ordered = false;
     host_barrier = false;
     bound = VK_NULL_HANDLE;
     timeline.begin_batch(gpu, slot.commands, slot.epoch);
@@ -371,7 +379,8 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
         call = "vkQueueSubmit";
         result = progress.submit(gpu, slot.commands, open_epoch());
         // Finished work gives memory back to the driver: let it finish, try once more.
-        if (is_out_of_memory(result) && drain(gpu) == VK_SUCCESS)
+        const char *ignored = nullptr;
+        if (is_out_of_memory(result) && drain(gpu, &ignored) == VK_SUCCESS)
             result = progress.submit(gpu, slot.commands, open_epoch());
     }
     if (result != VK_SUCCESS) {

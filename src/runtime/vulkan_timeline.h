@@ -46,9 +46,11 @@ class Timeline {
 public:
     bool on;
 
-    // Devices so far, for their numbers in the trace.
     bool create(Gpu &gpu, const InstanceFunctions &vk);
     void destroy(Gpu &gpu);
+
+    // The queue is one of another family from now on. All work is done.
+    void change_family(Gpu &gpu, uint64_t completed);
 
     // A batch is begun, and is about to be ended. The slot's former submission is done.
     void begin_batch(Gpu &gpu, VkCommandBuffer commands, uint64_t epoch) {
@@ -74,7 +76,8 @@ public:
     }
 
 private:
-    uint32_t device;  // its number in the trace
+    uint32_t device;                    // its number in the trace
+    uint32_t valid_bits[kMaxFamilies];  // of timestamps, for each queue family
     bool can_calibrate;
     PFN_vkGetCalibratedTimestampsEXT ask_times;
     Timestamps clock;
@@ -128,7 +131,8 @@ inline bool Timeline::create(Gpu &gpu, const InstanceFunctions &vk) {
     tracer.push(TraceKind::name_process, device, 0, line, 0, 0, nullptr, 0);
     VkQueueFamilyProperties families[kMaxFamilies];
     const uint32_t count = read_families(vk, gpu.physical, families);
-    const uint32_t bits = gpu.family < count ? families[gpu.family].timestampValidBits : 0;
+    for (uint32_t i = 0; i < count; i++) valid_bits[i] = families[i].timestampValidBits;
+    const uint32_t bits = gpu.family < count ? valid_bits[gpu.family] : 0;
     const float period = gpu.limits().timestampPeriod;
     // Periods are from 0.5 (some GPUs) to 1000 ns; what does not fit the fixed point is no clock.
     if (bits == 0 || !(period > 0.0f && period < 32768.0f)) {
@@ -170,6 +174,17 @@ inline void Timeline::destroy(Gpu &gpu) {
     host_free(batches);
     batches = nullptr;
     on = false;
+}
+
+HALIDE_VULKAN_COLD inline void Timeline::change_family(Gpu &gpu, uint64_t completed) {
+    if (!batches) return;
+    collect(gpu, completed);
+    const uint32_t bits = gpu.family < kMaxFamilies ? valid_bits[gpu.family] : 0;
+    if (on && bits == 0) tracer.note("the queue has no timestamps: only the CPU's side is traced");
+    on = bits != 0;
+    if (!on) return;
+    clock.init(gpu.limits().timestampPeriod, bits);
+    calibrate(gpu);
 }
 
 HALIDE_VULKAN_COLD inline void Timeline::calibrate(Gpu &gpu) {

@@ -16,6 +16,7 @@ struct Application {
     MockApp *app = nullptr;
     uint32_t family = 0, index = 0;
     int acquired = 0, released = 0;
+    int vanishes_at = 0;  // from this acquire on there is no context any more; 0: it stays
 } application;
 
 }  // namespace
@@ -26,7 +27,8 @@ extern "C" int halide_vulkan_acquire_context(void *, halide_vulkan_memory_alloca
     application.acquired++;
     *allocator = nullptr;
     *messenger = VK_NULL_HANDLE;
-    if (!application.app) return halide_error_code_device_interface_no_device;
+    const bool gone = application.vanishes_at && application.acquired >= application.vanishes_at;
+    if (!application.app || gone) return halide_error_code_device_interface_no_device;
     *instance = application.app->instance;
     *device = application.app->device;
     *physical = application.app->physical;
@@ -37,6 +39,12 @@ extern "C" int halide_vulkan_acquire_context(void *, halide_vulkan_memory_alloca
 extern "C" int halide_vulkan_release_context(void *, VkInstance, VkDevice, VkQueue, VkDebugUtilsMessengerEXT) {
     application.released++;
     return 0;
+}
+
+extern "C" {
+void halide_vulkan_set_trace_file(const char *path);
+int halide_vulkan_wrap_vk_buffer(void *user_context, halide_buffer_t *buffer, uint64_t handle);
+int halide_vulkan_detach_vk_buffer(void *user_context, halide_buffer_t *buffer);
 }
 
 namespace fault {
@@ -117,6 +125,29 @@ TEST_F(FaultContext, TheNewQueueWaitsForTheOld) {
     is_right(run);
 }
 
+// The application may look at its own memory where it mapped it, once a sync has returned: what kernels wrote there has
+// to be made available to the host.
+TEST_F(FaultContext, AWrappedBufferIsTheApplicationsToRead) {
+    constexpr uint32_t kVisibleType = 3;
+    MockAppBuffer theirs(*app, 4096, kVisibleType);
+    ASSERT_NE(theirs.mapped, nullptr);
+    Trial run;
+    Ints in(100), out(100);
+    upload(run, in, 2);
+    run.step("wrap", [&] { return halide_vulkan_wrap_vk_buffer(nullptr, out, (uint64_t)theirs.buffer); });
+    sync(run);
+    mock_reset();
+    launch(run, out, in, 5);
+    sync(run);
+    EXPECT_GE(mock_barriers(VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+                            VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT),
+              1u);
+    for (int i = 0; i < 100; i++) EXPECT_EQ(((const int32_t *)theirs.mapped)[i], i * 2 + 5);
+    out.set_device_dirty(false);
+    run.step("detach", [&] { return halide_vulkan_detach_vk_buffer(nullptr, out); });
+    is_right(run);
+}
+
 // Another queue for a release, or for the free of a buffer that is in use.
 TEST_F(FaultContext, ReleasedOnAnotherQueue) {
     for (int round = 0; round < 3; round++) {
@@ -132,6 +163,62 @@ TEST_F(FaultContext, ReleasedOnAnotherQueue) {
         EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
         is_right(run);
     }
+}
+
+// The hook has no context to give any more in the middle of a release, and a wait fails: what the GPU uses stays until
+// it is done.
+TEST_F(FaultContext, AContextThatVanishesDuringARelease) {
+    Trial run;
+    {
+        Ints a(100), b(100);
+        upload(run, a, 2);
+        allocate(run, b);
+        launch(run, b, a, 1);
+        b.set_device_dirty(false);
+        ASSERT_TRUE(mock_fail("vkWaitForFences", 1, VK_ERROR_OUT_OF_HOST_MEMORY));
+        application.vanishes_at = application.acquired + 2;
+        EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+        EXPECT_EQ(mock_failed(), 1u) << "nothing failed, so nothing is tested";
+        EXPECT_EQ(mock_live(""), before);
+        application.vanishes_at = 0;
+    }
+    mock_clear();
+    messages().clear();
+}
+
+// With a trace, commands are timed only where the queue's family can.
+TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
+    char path[] = "/tmp/fault_context_trace.XXXXXX";
+    const int file = mkstemp(path);
+    ASSERT_GE(file, 0);
+    EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+    application.app = nullptr;
+    app.reset();
+    ASSERT_TRUE(mock_profile("untimed"));
+    app = std::make_unique<MockApp>();
+    application.app = app.get();
+    before = mock_live("");
+    use(0, 0);
+    halide_vulkan_set_trace_file(path);
+    Trial run;
+    {
+        Ints a(300), b(300);
+        upload(run, a, 2);
+        allocate(run, b);
+        uint64_t timed[6] = {};
+        for (int i = 0; i < 6; i++) {
+            use(i % 2 ? 2 : 0, 0);
+            mock_reset();
+            launch(run, i % 2 ? a : b, i % 2 ? b : a, 1);
+            timed[i] = mock_count("vkCmdWriteTimestamp");
+        }
+        for (int i = 1; i < 6; i++) EXPECT_EQ(timed[i] > 0, i % 2 == 0) << "launch " << i;
+        run.expect_contents("download", a, [](int i) { return i * 2 + 6; });
+    }
+    is_right(run);
+    halide_vulkan_set_trace_file("");
+    close(file);
+    unlink(path);
 }
 
 // Whatever call fails during a change: the launch says so, the next one works, on the old queue or the new.

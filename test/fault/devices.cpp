@@ -26,6 +26,7 @@ protected:
     void SetUp() override {
         register_kernels();
         halide_set_error_handler(keep_message);
+        signal(SIGALRM, on_alarm);
     }
     void TearDown() override {
         finish();
@@ -218,6 +219,92 @@ TEST_F(MockDevices, RefusedDescriptorSets) {
             EXPECT_FALSE(trial.any_failed()) << trial.said();
         }
     }
+}
+
+// The least that a driver may give: one set for each submission. A copy that takes two dispatches needs two submissions
+// then, and does not wait for a set that its own first half holds.
+TEST_F(MockDevices, OneDescriptorSetForEachSubmission) {
+    start("plain", {{"HL_VK_FLUSH", "count"}});
+    mock_most_sets(16);
+    alarm(120);
+    Trial trial;
+    Halide::Runtime::Buffer<int32_t, 2> base(100, 100);
+    for (int round = 0; round < 2; round++) {
+        base.for_each_element([&](int x, int y) { base(x, y) = x + 1000 * y; });
+        base.set_host_dirty();
+        trial.step("upload", [&] { return base.copy_to_device(vulkan()); });
+        // 60 rows of 60, moved by one row and one element: through a region in between.
+        halide_dimension_t dims[2][2];
+        halide_buffer_t sides[2] = {};
+        for (int i = 0; i < 2; i++) {
+            sides[i].type = halide_type_of<int32_t>();
+            sides[i].dimensions = 2;
+            sides[i].dim = dims[i];
+            dims[i][0] = {i, 60, 1, 0};
+            dims[i][1] = {i, 60, 100, 0};
+            trial.step("crop", [&] { return vulkan()->device_crop(nullptr, base, &sides[i]); });
+            dims[i][0].min = dims[i][1].min = 0;
+        }
+        sides[0].set_device_dirty(true);
+        sync(trial);
+        trial.step("device copy", [&] { return halide_buffer_copy(nullptr, &sides[0], vulkan(), &sides[1]); });
+        for (halide_buffer_t &side : sides) {
+            side.flags = 0;
+            halide_device_release_crop(nullptr, &side);
+        }
+        base.set_host_dirty(false);
+        base.set_device_dirty();
+        trial.step("download", [&] { return base.copy_to_host(); });
+        base.for_each_element([&](int x, int y) {
+            const bool moved = x >= 1 && x < 61 && y >= 1 && y < 61;
+            const int want = moved ? x - 1 + 1000 * (y - 1) : x + 1000 * y;
+            if (base(x, y) != want) trial.expect(false, "element " + std::to_string(x) + ", " + std::to_string(y));
+        });
+        batch(trial);
+        bounced_crop(trial);
+    }
+    alarm(0);
+    is_right(trial);
+}
+
+// A launch whose argument has to be copied waits while another thread writes into that allocation, beside it. Such a
+// wait, however long, uses nothing up.
+TEST_F(MockDevices, ALaunchBesideALongUpload) {
+    start("unified", {{"HL_VK_FLUSH", "count"}, {"HL_VK_COPY_THREADS", "1"}});
+    alarm(120);
+    constexpr int kUploaded = 12 << 20, kAt = kUploaded + 33;
+    Trial trial;
+    Ints in(80), base(kUploaded + 200);
+    base.fill(0);
+    upload(trial, in, 3);
+    if (trial.step("upload", [&] { return base.copy_to_device(vulkan()); })) {
+        Ints part = base.cropped(0, 0, kUploaded);
+        std::atomic<bool> launched{false};
+        std::thread other([&] {
+            do {
+                part.set_host_dirty();
+                EXPECT_EQ(part.copy_to_device(vulkan()), 0);
+            } while (!launched);
+        });
+        halide_buffer_t raw = {};
+        halide_dimension_t dim = {kAt, 80, 1, 0};
+        raw.type = halide_type_of<int32_t>();
+        raw.dimensions = 1;
+        raw.dim = &dim;
+        trial.step("crop", [&] { return vulkan()->device_crop(nullptr, base, &raw); });
+        for (int i = 0; i < 5; i++) {
+            trial.step("launch", [&] { return vector_kernel()(&raw, in, 80, i); });
+            sync(trial);
+        }
+        launched = true;
+        other.join();
+        raw.set_device_dirty(false);
+        halide_device_release_crop(nullptr, &raw);
+        Ints end = base.cropped(0, kAt, 80);
+        trial.expect_contents("download", end, [&](int i) { return (i - kAt) * 3 + 4; });
+    }
+    alarm(0);
+    is_right(trial);
 }
 
 // Some drivers promise timeline semaphores, and creation returns an odd positive code or an error: fences serve then.

@@ -212,6 +212,22 @@ TEST_F(FaultLateErrors, ALossIsNotForgotten) {
 }
 
 // Memory of a lost buffer, given out again, is not lost.
+// Nor where the submissions that are refused meanwhile are many, and each only fills a new buffer.
+TEST_F(FaultLateErrors, ALossIsNotForgottenOverFills) {
+    start("plain", {{"HL_VK_FLUSH", "always"}, {"HL_VK_ZERO_FILL", "1"}});
+    Ints in(200), out(200);
+    works([&] { return put(in, 3); });
+    works([&] { return put(out, 1); });
+    refuse();
+    fails("vkQueueSubmit failed", [&] { return line_kernel()(out, in, 200, 5); });
+    for (int i = 0; i < 40; i++) {
+        Ints fresh(10);
+        fails("vkQueueSubmit failed", [&] { return fresh.device_malloc(vulkan()); });
+    }
+    mock_clear();
+    fails("were lost", [&] { return download(out); });
+}
+
 TEST_F(FaultLateErrors, ANewBufferInOldMemoryIsNotLost) {
     Ints in(200);
     {
@@ -331,6 +347,24 @@ TEST_F(FaultLateErrors, ALossNamesTheLastKernels) {
         Trial run;
         small_round_trip(run);
         EXPECT_TRUE(run.all_right()) << run.said();
+    }
+}
+
+// Some drivers say of a lost device that its timeline has come to the end of all values, and that waits for it succeed.
+// What was in flight is lost all the same, and nobody may take it for done.
+TEST_F(FaultLateErrors, ALossThatTheTimelineHides) {
+    for (const char *spin : {"0", "1"}) {
+        start("plain", {{"HL_VK_FLUSH", "count"}, {"HL_VK_SPIN", spin}});
+        Ints in(200), out(200);
+        works([&] { return put(in, 3); });
+        works([&] { return out.device_malloc(vulkan()); });
+        works([&] { return sync(); });
+        mock_lost_says_done();
+        mock_lose(1, 1);
+        works([&] { return line_kernel()(out, in, 200, 5); });
+        fails("VK_ERROR_DEVICE_LOST", [&] { return sync(); });
+        fails("lost in vk", [&] { return download(out); });
+        fails("lost in vk", [&] { return line_kernel()(out, in, 200, 5); });
     }
 }
 

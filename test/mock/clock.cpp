@@ -18,6 +18,15 @@ uint64_t next_tick() {
 
 }  // namespace
 
+void do_vkCmdWriteTimestamp(VkCommandBuffer handle, VkPipelineStageFlagBits, VkQueryPool pool, uint32_t) {
+    get(pool);
+    const CommandBuffer &buffer = get(handle);
+    if (!buffer.parent) return;
+    const uint32_t family = static_cast<const CommandPool *>(buffer.parent)->family;
+    if (buffer.device->profile->families[family].timestampValidBits == 0)
+        wrong("a timestamp is asked of a queue family that has none");
+}
+
 VkResult do_vkGetQueryPoolResults(VkDevice, VkQueryPool pool, uint32_t, uint32_t count, size_t bytes, void *data,
                                   VkDeviceSize stride, VkQueryResultFlags flags) {
     get(pool);

@@ -182,6 +182,13 @@ void do_vkCmdCopyBuffer(VkCommandBuffer handle, VkBuffer from, VkBuffer to, uint
     });
 }
 
+void do_vkCmdPipelineBarrier(VkCommandBuffer handle, VkPipelineStageFlags from, VkPipelineStageFlags to,
+                             VkDependencyFlags, uint32_t count, const VkMemoryBarrier *list, uint32_t,
+                             const VkBufferMemoryBarrier *, uint32_t, const VkImageMemoryBarrier *) {
+    recording(handle);
+    for (uint32_t i = 0; i < count; i++) note_barrier(from, list[i].srcAccessMask, to, list[i].dstAccessMask);
+}
+
 void do_vkCmdFillBuffer(VkCommandBuffer handle, VkBuffer to, VkDeviceSize offset, VkDeviceSize size, uint32_t word) {
     CommandBuffer &buffer = recording(handle);
     if (offset % 4 || (size != VK_WHOLE_SIZE && size % 4)) wrong("a fill of no whole words");

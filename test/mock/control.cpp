@@ -30,6 +30,8 @@ std::condition_variable finished_some;
 std::atomic<bool> fast;
 MockCompletion completion = MOCK_AT_ONCE;
 uint32_t completion_polls = 0;
+bool lost_says_done = false;
+uint32_t most_sets = 0;
 
 namespace {
 
@@ -64,6 +66,11 @@ uint64_t failed_calls = 0;
 Call first_failed;
 VkResult first_result = VK_SUCCESS;
 int64_t ever[kCallCount];
+
+struct Barrier {
+    uint32_t from_stages, from_accesses, to_stages, to_accesses;
+};
+std::vector<Barrier> &barriers = *new std::vector<Barrier>;
 
 std::vector<std::pair<std::string, MockKernel>> &kernels = *new std::vector<std::pair<std::string, MockKernel>>;
 
@@ -145,7 +152,8 @@ bool take_failure(Call call, VkResult *result, Device *device) {
         else if (device)
             lose(*device);
     }
-    if (!fails && device && device->lost && allows(call, VK_ERROR_DEVICE_LOST)) {
+    const bool says_done = lost_says_done && (call == kvkGetSemaphoreCounterValue || call == kvkWaitSemaphores);
+    if (!fails && device && device->lost && !says_done && allows(call, VK_ERROR_DEVICE_LOST)) {
         *result = VK_ERROR_DEVICE_LOST;
         fails = true;
     }
@@ -157,6 +165,10 @@ bool take_failure(Call call, VkResult *result, Device *device) {
     }
     ever[call]++;
     return true;
+}
+
+void note_barrier(uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses) {
+    barriers.push_back({from_stages, from_accesses, to_stages, to_accesses});
 }
 
 bool loses_in_flight() {
@@ -204,6 +216,7 @@ void mock_reset() {
     for (auto &count : counts) count = 0;
     fallible_calls = 0;
     log_entries.clear();
+    barriers.clear();
 }
 const char *mock_logged(uint64_t i, int *result) {
     Guard lock(mutex);
@@ -234,6 +247,23 @@ void mock_lose(int nth_submit, int in_flight) {
     Guard lock(mutex);
     loss = {nth_submit, in_flight != 0, false};
 }
+void mock_lost_says_done() {
+    Guard lock(mutex);
+    lost_says_done = true;
+}
+void mock_most_sets(uint32_t n) {
+    Guard lock(mutex);
+    most_sets = n;
+}
+uint64_t mock_barriers(uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses) {
+    Guard lock(mutex);
+    uint64_t count = 0;
+    for (const Barrier &b : barriers) {
+        count += (b.from_stages & from_stages) == from_stages && (b.from_accesses & from_accesses) == from_accesses &&
+                 (b.to_stages & to_stages) == to_stages && (b.to_accesses & to_accesses) == to_accesses;
+    }
+    return count;
+}
 uint64_t mock_failed() {
     Guard lock(mutex);
     return failed_calls;
@@ -260,6 +290,8 @@ void mock_clear() {
     for (int &countdown : countdowns) countdown = 0;
     by_number = {};
     loss = {};
+    lost_says_done = false;
+    most_sets = 0;
     failed_calls = 0;
     first_result = VK_SUCCESS;
 }

@@ -123,6 +123,16 @@ VkResult do_vkCreateBuffer(VkDevice handle, const VkBufferCreateInfo *info, cons
     Buffer *buffer = make(get(handle), callbacks, out);
     buffer->size = info->size;
     buffer->usage = info->usage;
+    if (info->sharingMode != VK_SHARING_MODE_CONCURRENT) return VK_SUCCESS;
+    if (info->queueFamilyIndexCount < 2) wrong("a buffer is shared by fewer than two queue families");
+    for (uint32_t i = 0; i < info->queueFamilyIndexCount; i++) {
+        const uint32_t family = info->pQueueFamilyIndices[i];
+        if (family >= buffer->device->profile->families.size()) wrong("there is no such queue family");
+        for (uint32_t other : buffer->families) {
+            if (other == family) wrong("a queue family is named twice");
+        }
+        buffer->families.push_back(family);
+    }
     return VK_SUCCESS;
 }
 

@@ -75,6 +75,14 @@ enum MockCompletion {
     /* From the nth following submit on (1 = the next), the device is lost. in_flight: that submit still succeeds, and \
        its fence tells. */                                                                                             \
     X(void, lose, (int nth_submit, int in_flight), (nth_submit, in_flight))                                            \
+    /* From its loss on, a device's timelines say UINT64_MAX and waits for them succeed, as some drivers' do. Until    \
+       mock_clear. */                                                                                                  \
+    X(void, lost_says_done, (void), ())                                                                                \
+    /* Descriptor pools for more than n sets are refused. Until mock_clear. */                                         \
+    X(void, most_sets, (uint32_t n), (n))                                                                              \
+    /* Barriers recorded since the last reset that have all of these bits. */                                          \
+    X(uint64_t, barriers, (uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses),    \
+      (from_stages, from_accesses, to_stages, to_accesses))                                                            \
     /* Calls failed since mock_clear; the first of them, its result, how many errors it may return. */                 \
     X(uint64_t, failed, (void), ())                                                                                    \
     X(const char *, failed_call, (void), ())                                                                           \

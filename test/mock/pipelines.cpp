@@ -86,6 +86,7 @@ VkResult do_vkCreateDescriptorSetLayout(VkDevice handle, const VkDescriptorSetLa
 
 VkResult do_vkCreateDescriptorPool(VkDevice handle, const VkDescriptorPoolCreateInfo *info,
                                    const VkAllocationCallbacks *callbacks, VkDescriptorPool *out) {
+    if (most_sets && info->maxSets > most_sets) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     DescriptorPool *pool = make(get(handle), callbacks, out);
     pool->sets_left = info->maxSets;
     for (uint32_t i = 0; i < info->poolSizeCount; i++)

@@ -213,6 +213,14 @@ Profile h200() {
     return p;
 }
 
+// As the H200, but its compute family has no timestamps.
+Profile untimed() {
+    Profile p = h200();
+    p.name = "untimed";
+    p.families[2].timestampValidBits = 0;
+    return p;
+}
+
 // As the H200, and every call returns at once: see mock.h.
 Profile null() {
     Profile p = h200();
@@ -225,8 +233,9 @@ Profile null() {
 
 const Profile *find_profile(const std::string &name) {
     // Made at the first question, which the constructor of another file may ask; never destroyed.
-    static const std::vector<Profile> &all = *new std::vector<Profile>{
-        plain(), vulkan10(), mobile(), adreno(), v3d(), moltenvk(), window(), small(), unified(), h200(), null()};
+    static const std::vector<Profile> &all =
+        *new std::vector<Profile>{plain(),  vulkan10(), mobile(),  adreno(), v3d(),     moltenvk(),
+                                  window(), small(),    unified(), h200(),   untimed(), null()};
     for (const Profile &p : all) {
         if (name == p.name) return &p;
     }

@@ -134,6 +134,15 @@ void use(Submission &s, Object *object) {
     s.uses.push_back(object);
 }
 
+// Ownership is never handed over by barriers here: a buffer stays with one family, or is shared.
+void use_in_family(Buffer &buffer, uint32_t family) {
+    if (buffer.families.empty()) buffer.families.push_back(family);
+    for (uint32_t one : buffer.families) {
+        if (one == family) return;
+    }
+    wrong("a buffer is used by a queue family that it does not belong to");
+}
+
 void use_commands(Submission &s, Queue &queue, CommandBuffer &buffer) {
     if (buffer.state != CommandBuffer::executable) wrong("a command buffer that is not ended is submitted");
     if (is_busy(buffer)) wrong("a command buffer is submitted that is not done");
@@ -150,6 +159,7 @@ void use_commands(Submission &s, Queue &queue, CommandBuffer &buffer) {
             }
             use(s, object);
             if (strcmp(named.first, "VkBuffer") != 0) continue;
+            use_in_family(*static_cast<Buffer *>(object), queue.family);
             if (Object *memory = find_object("VkDeviceMemory", static_cast<Buffer *>(object)->memory)) use(s, memory);
         }
     }
@@ -162,6 +172,10 @@ void lose(Device &device) {
     for (Queue *queue : device.queues) {
         for (Submission &s : queue->submissions) let_go(s);
         queue->submissions.clear();
+    }
+    for (Object *child : children_of(&device)) {
+        if (lost_says_done && strcmp(child->type, "VkSemaphore") == 0 && static_cast<Semaphore *>(child)->timeline)
+            static_cast<Semaphore *>(child)->value = UINT64_MAX;
     }
     finished_some.notify_all();
 }

@@ -81,6 +81,7 @@ struct Buffer : Object {
     VkBufferUsageFlags usage = 0;
     uint64_t memory = 0;  // a handle: it may be freed first
     uint64_t offset = 0;
+    std::vector<uint32_t> families;  // that share it; none: it belongs to the family that uses it first
 };
 struct Fence : Object {
     bool signaled = false;
@@ -236,6 +237,10 @@ void note_result(Call call, VkResult result);
 bool take_failure(Call call, VkResult *result, Device *device);
 extern MockCompletion completion;
 extern uint32_t completion_polls;
+extern bool lost_says_done;
+extern uint32_t most_sets;  // 0: any number
+// A barrier was recorded: stages and accesses before and after it.
+void note_barrier(uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses);
 // Whether the submit that is being made is the one that loses the device in flight.
 bool loses_in_flight();
 
