@@ -89,7 +89,6 @@ public:
         ranges.init(alignment);
         plan_buffer_memory(gpu.memory, order);
         unused_region = kNoIndex;
-        next_wrapped_memory = kFirstWrappedMemory;
         return true;
     }
 
@@ -200,16 +199,10 @@ public:
             failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
             return kNoIndex;
         }
-        // A buffer that is wrapped twice is one memory.
-        uint32_t memory = next_wrapped_memory;
-        for (const Region &other : regions) {
-            if (other.references && other.range == Ranges::kNone && other.buffer == buffer) memory = other.memory;
-        }
-        if (memory == next_wrapped_memory) next_wrapped_memory++;
         regions[id] = {};
         regions[id].buffer = buffer;
         regions[id].size = regions[id].wanted = size;
-        regions[id].memory = memory;
+        regions[id].memory = wrapped_memory(buffer);
         regions[id].range = Ranges::kNone;
         regions[id].references = 1;
         regions[id].next_unused = kNoIndex;
@@ -310,8 +303,12 @@ public:
     }
 
 private:
-    // Hazard names of wrapped buffers start above every block index (a device allows some thousand allocations).
-    static constexpr uint32_t kFirstWrappedMemory = 1u << 24;
+    // The hazard tracker's name of an application's buffer. Made of the handle, so that the buffer has the same name
+    // when it is wrapped twice, and when it is detached and wrapped again while its work still runs. Blocks have the
+    // names below. That two buffers share a name costs a barrier, in one case of 2^31.
+    static uint32_t wrapped_memory(VkBuffer buffer) {
+        return 1u << 31 | (uint32_t)(handle_number(buffer) * 0x9e3779b97f4a7c15ull >> 33);
+    }
 
     Array<Block> blocks;
     Array<Region> regions;
@@ -330,7 +327,6 @@ private:
     uint64_t parked_bytes;
     uint32_t unused_region;
     uint32_t live_blocks;
-    uint32_t next_wrapped_memory;
     uint32_t losses_noted;
 
     uint32_t take_region() {

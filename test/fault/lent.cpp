@@ -34,6 +34,37 @@ struct Acquired {
     void release() { EXPECT_EQ(halide_vulkan_release_context(nullptr, instance, device, queue, messenger), 0); }
 };
 
+// A buffer of the application's on the runtime's device.
+struct TheirBuffer {
+    VkDevice device;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceMemory memory = VK_NULL_HANDLE;
+    PFN_vkDestroyBuffer destroy;
+    PFN_vkFreeMemory free;
+
+    TheirBuffer(const Acquired &context, uint64_t bytes) : device(context.device) {
+        const auto find = (PFN_vkGetInstanceProcAddr)dlsym(mock_file(), "vkGetInstanceProcAddr");
+        const auto create = (PFN_vkCreateBuffer)find(context.instance, "vkCreateBuffer");
+        const auto allocate = (PFN_vkAllocateMemory)find(context.instance, "vkAllocateMemory");
+        const auto bind = (PFN_vkBindBufferMemory)find(context.instance, "vkBindBufferMemory");
+        destroy = (PFN_vkDestroyBuffer)find(context.instance, "vkDestroyBuffer");
+        free = (PFN_vkFreeMemory)find(context.instance, "vkFreeMemory");
+        VkBufferCreateInfo info = {VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+        info.size = bytes;
+        info.usage =
+            VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+        create(device, &info, nullptr, &buffer);
+        VkMemoryAllocateInfo of = {VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, bytes, 0};
+        allocate(device, &of, nullptr, &memory);
+        bind(device, buffer, memory, 0);
+    }
+    ~TheirBuffer() {
+        destroy(device, buffer, nullptr);
+        free(device, memory, nullptr);
+    }
+    TheirBuffer(const TheirBuffer &) = delete;
+};
+
 class FaultLent : public ::testing::Test {
 protected:
     void SetUp() override {
@@ -139,6 +170,34 @@ TEST_F(FaultLent, AnAllocationThatIsWrappedAgainIsTheSameMemory) {
     sync(run);
     launch(run, c, b, 11);
     run.expect_contents("download", c, [](int i) { return i * 3 + 18; });
+    b.set_device_dirty(false);
+    run.step("detach", [&] { return halide_vulkan_detach_vk_buffer(nullptr, b); });
+    is_right(run);
+}
+
+// A VkBuffer of the application's on our device that is wrapped for each pipeline anew, and detached after it, is the
+// same memory each time: what the next pipeline reads, the one before may still be writing.
+TEST_F(FaultLent, ABufferThatIsWrappedAnewIsTheSameMemory) {
+    Trial run;
+    Ints in(100), a(100), b(100), c(100);
+    upload(run, in, 3);
+    allocate(run, c);
+    Acquired ours;
+    const TheirBuffer theirs(ours, 4096);
+    ours.release();
+    launch(run, c, in, 0);
+    sync(run);
+    mock_reset();
+    run.step("wrap", [&] { return halide_vulkan_wrap_vk_buffer(nullptr, a, (uint64_t)theirs.buffer); });
+    launch(run, a, in, 1);
+    a.set_device_dirty(false);
+    run.step("detach", [&] { return halide_vulkan_detach_vk_buffer(nullptr, a); });
+    EXPECT_LE(barriers_between_kernels(), 1u);  // the context was acquired in between
+    mock_reset();
+    run.step("wrap", [&] { return halide_vulkan_wrap_vk_buffer(nullptr, b, (uint64_t)theirs.buffer); });
+    launch(run, c, b, 5);
+    EXPECT_EQ(barriers_between_kernels(), 1u) << "the second kernel reads what the first writes";
+    run.expect_contents("download", c, [](int i) { return i * 3 + 6; });
     b.set_device_dirty(false);
     run.step("detach", [&] { return halide_vulkan_detach_vk_buffer(nullptr, b); });
     is_right(run);
