@@ -65,7 +65,8 @@ enum MockCompletion {
     X(const char *, logged, (uint64_t i, int *result), (i, result))                                                    \
     X(void, print_log, (FILE * to), (to))                                                                              \
     /* The nth following call of one name (1 = the next) returns result and does nothing; nth < 0: every call; 0:      \
-       none. Returns 0 for a name that is unknown or returns no VkResult. */                                           \
+       none. Where it would have put a handle is what is none. Returns 0 for a name that is unknown or returns no      \
+       VkResult. */                                                                                                    \
     X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
     /* The same for the nth call that can fail, whatever its name, with the choice-th of the errors that the           \
        specification allows it. for_good: all later calls of that name fail too. nth 0: none. Either way a device      \
