@@ -78,7 +78,7 @@ private:
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
     bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                     const StridedView &to, size_t *listed, bool *full);
+                     const StridedView &to, size_t *done, size_t *listed, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -112,7 +112,7 @@ inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait
             d.submissions.poll(d.gpu);
             result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
         }
-        const bool unsubmitted = wait_for > d.submissions.submitted;
+        const bool unsubmitted = wait_for > s.submitted;
         d.lock.unlock();
         if (result != Reserved::full || !may_wait) return result;
         if (unsubmitted) {
@@ -190,7 +190,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
 
 inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece,
                                   const DeviceView &to) {
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) break;
         Submissions &s = d.submissions;
@@ -206,16 +206,16 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
         s.order(d.gpu, &access, 1);
         size_t listed = 0;
         bool full = false;
-        if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed,
-                          &full)) {
-            if (session.submit()) continue;
+        if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &done,
+                          &listed, &full)) {
+            if (submit_full(session)) continue;
             break;
         }
-        d.memory.touch(region, d.submissions, true);
         d.staging.publish(piece, s.open_epoch());
         const bool good = session.recorded(bytes);
         return good && (listed < kManyRuns || session.submit());
     }
+        d.memory.touch(region, s, true);
     cancel(piece);
     return false;
 }
@@ -292,7 +292,7 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
 
 // Records and submits the copy of one piece into staging that is already reserved.
 inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pending &p) {
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Submissions &s = d.submissions;
@@ -303,15 +303,15 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         size_t listed = 0;
         bool full = false;
         if (record_moves(d, "download", runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes),
-                         &listed, &full)) {
+                         &done, &listed, &full)) {
             s.end_with_host_barrier();
             s.batch.commands++;
-            p.epoch = s.open_epoch();
-            d.memory.touch(region, d.submissions, false);
             return session.submit();
         }
-        if (!session.submit()) return false;
+        if (!submit_full(session)) return false;
     }
+        d.memory.touch(region, s, false);
+        p.epoch = s.open_epoch();
 }
 
 inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t *host) {
@@ -371,7 +371,7 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
 }
 
 // Source and destination share memory: all of the source is read before any of the destination is written. A batch that
-// is full in between is submitted, and the step it was full at is done again: neither step changes what it reads.
+// is full in between is submitted, and the step it was full at goes on in the next.
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
     const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
     uint32_t between_id = kNoIndex;
@@ -400,7 +400,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             s.order(d.gpu, accesses, 2);
             d.memory.touch(source, s, false);
             gathered = record_moves(d, "device copy, in", in, 0, plan.bytes(), side_of(source, from.view), middle,
-                                    &listed, &full);
+                                    &done_in, &listed, &full);
         }
         if (gathered) {
             const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
@@ -408,10 +408,10 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             s.order(d.gpu, accesses, 2);
             d.memory.touch(destination, s, true);
             scattered = record_moves(d, "device copy, out", out, 0, plan.bytes(), middle, side_of(destination, to.view),
-                                     &more, &full);
+                                     &done_out, &more, &full);
             if (scattered) note_written(plan, destination);
         }
-        if (full ? !session.submit() : !session.recorded(0)) break;
+        if (full ? !submit_full(session) : !session.recorded(0)) break;
         if (listed + more >= kManyRuns && !session.submit()) break;
     }
     if (between_id != kNoIndex) {
@@ -440,16 +440,12 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     d.lock.unlock();
     if (!good) return false;
     if (overlap) return copy_through_region(plan, from, to);
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         size_t listed = 0;
         bool full = false;
-        if (!record_copy(plan, source, from.view, destination, to.view, &listed, &full)) {
-            if (full && session.submit()) continue;
-            return false;
-        }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
         note_written(plan, destination);
@@ -457,28 +453,31 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     }
 }
 
-// A long dense copy by the kernel for those. False with *full when the batch must be submitted first.
+// A long dense copy by the kernel for those. *done, and false with *full: as in record_moves.
 inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                                const StridedView &to, size_t *listed, bool *full) {
+                                const StridedView &to, size_t *done, size_t *listed, bool *full) {
     Submissions &s = d.submissions;
     const Access accesses[2] = {access_of(source, from, false), access_of(destination, to, true)};
     s.order(d.gpu, accesses, 2);
     const uint64_t from_offset = source.offset + (uint64_t)plan.direct.source;
     const uint64_t to_offset = destination.offset + (uint64_t)plan.direct.destination;
-    size_t done = 0;
-    if (d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
+    if (*done == 0 && d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
+        if (!record_copy(plan, source, from.view, destination, to.view, &done, &listed, &full)) {
+            if (submit_full(session)) continue;
+            return false;
+        }
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
         const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, "device copy, by kernel", whole);
         if (d.copy_kernel.record(d.gpu, d.shapes, s, source.buffer, from_offset, destination.buffer, to_offset, whole,
                                  full)) {
-            done = whole;
+            *done = whole;
         } else if (*full) {
             return false;
         }
     }
-    return done == plan.bytes() || record_moves(d, "device copy", plan.direct, done, plan.bytes() - done,
-                                                side_of(source, from), side_of(destination, to), listed, full);
+    return *done == plan.bytes() || record_moves(d, "device copy", plan.direct, 0, plan.bytes(), side_of(source, from),
+                                                 side_of(destination, to), done, listed, full);
 }
 
 }  // namespace

@@ -388,12 +388,17 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     uint64_t uniform_offset = 0;
     uint8_t *uniforms = nullptr;
     VkDescriptorSet set = kernel->shape->next_set(d.submissions);
-    if (set && uniform_bytes)
-        uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
-    if (!set || (uniform_bytes && !uniforms)) return session.submit() ? Outcome::again : Outcome::failed;
+    // First what may have to be tried again: a set, or room for scalars, that is taken is not given back before the
+    // batch is submitted, and an empty one never is.
     if (has_bounces) {
         const Outcome bounced = allocate_bounces(session, scratch);
         if (bounced != Outcome::done) return bounced;
+    }
+    if (set && uniform_bytes)
+        uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
+    if (!set || (uniform_bytes && !uniforms)) {
+        if (has_bounces) free_bounces(d, scratch);
+        return session.submit() ? Outcome::again : Outcome::failed;
     }
     if (uniforms) write_scalars(uniforms, scratch);
     if (has_bounces) copy_bounces(d, scratch, false);

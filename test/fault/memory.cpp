@@ -1,0 +1,107 @@
+// Memory and copies of the runtime on devices where something is scarce or in another's hands: descriptor sets, memory,
+// bytes that the CPU may not touch yet, VkBuffers that an application knows.
+
+#include "mock_devices.h"
+
+namespace fault {
+namespace {
+
+class MockMemory : public MockDevices {
+protected:
+    void SetUp() override {
+        MockDevices::SetUp();
+        signal(SIGALRM, on_alarm);
+        snprintf(now_running(), 512, "%s", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+        alarm(60);
+    }
+    void TearDown() override {
+        alarm(0);
+        MockDevices::TearDown();
+    }
+
+    static uint64_t copies() { return mock_count("vkCmdCopyBuffer"); }
+    static uint64_t barriers() { return mock_count("vkCmdPipelineBarrier"); }
+};
+
+// A crop of another buffer's device memory, as a halide_buffer_t. Ends before the buffer does.
+struct Crop {
+    halide_buffer_t raw = {};
+    halide_dimension_t dim;
+    Crop(Ints &of, int begin, int count) : dim{begin, count, 1, 0} {
+        raw.type = halide_type_of<int32_t>();
+        raw.dimensions = 1;
+        raw.dim = &dim;
+        EXPECT_EQ(vulkan()->device_crop(nullptr, of, &raw), 0);
+    }
+    ~Crop() { end(); }
+    void end() {
+        raw.set_device_dirty(false);
+        if (raw.device) {
+            EXPECT_EQ(halide_device_release_crop(nullptr, &raw), 0);
+        }
+    }
+};
+
+// Where a batch has a single set for them, the second goes into the next batch.
+TEST_F(MockMemory, OverlappingCopiesWithFewSets) {
+    for (const char *profile : {"plain", "few_sets"}) {
+        start(profile, {{"HL_VK_FLUSH", "count"}});
+        mock_completion(MOCK_AFTER_POLLS, 2);
+        Trial trial;
+        constexpr int kRows = 50;
+        Ints base(3 * kRows);
+        upload(trial, base, 1);
+        for (int round = 0; round < 3; round++) {
+            Crop from(base, 0, 3 * kRows), to(base, 0, 3 * kRows);
+            from.dim = {0, kRows - 1, 3, 0};
+            to.dim = from.dim;
+            Crop shifted(base, 3, 3 * (kRows - 1));
+            shifted.dim = {0, kRows - 1, 3, 0};
+            from.raw.set_device_dirty();
+            trial.step("device copy", [&] { return halide_buffer_copy(nullptr, &from.raw, vulkan(), &shifted.raw); });
+            sync(trial);
+        }
+        trial.expect_contents("download", base, [](int i) { return i % 3 || i < 9 ? (i % 3 ? i : 0) : i - 9; });
+        is_right(trial);
+    }
+}
+
+// itself. However long that takes, it runs afterwards.
+TEST_F(MockMemory, BouncedCropBesideALongUpload) {
+    start("unified");
+    Trial trial;
+    constexpr int kCount = 16 << 20;
+    Ints base(kCount), in(80);
+    upload(trial, in, 3);
+    allocate(trial, base);
+    Ints large(kCount - 1000);
+    fill(large, 5);
+    std::atomic<int> rounds{0};
+    std::atomic<bool> enough{false};
+    std::thread uploads([&] {
+        Crop part(base, 1000, kCount - 1000);
+        part.raw.host = (uint8_t *)large.data();
+        do {
+            part.raw.set_host_dirty();
+            EXPECT_EQ(halide_copy_to_device(nullptr, &part.raw, vulkan()), 0);
+            rounds++;
+        } while (!enough);
+        part.raw.set_host_dirty(false);
+    });
+    int add = 0;
+    while (add < 20 || rounds < 3) {
+        Crop part(base, 33, 80);
+        add++;
+        trial.step("launch", [&] { return vector_kernel()(&part.raw, in, 80, add); });
+        sync(trial);
+    }
+    enough = true;
+    uploads.join();
+    trial.expect_contents("download", base, [add](int i) {
+        return i >= 33 && i < 113 ? (i - 33) * 3 + add : i >= 1000 ? (i - 1000) * 5 : 0;
+    });
+    is_right(trial);
+}
+
+}  // namespace
+}  // namespace fault
