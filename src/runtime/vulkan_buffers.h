@@ -73,7 +73,7 @@ inline bool fill_region(Session &session, uint32_t id) {
 
 // A new region for `bytes` with a handle for it. 0 with the reason in failure.
 inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t origin, Failure &failure) {
-    for (bool waited = false;;) {
+    for (Shortage shortage;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::device)) return 0;
         Device &d = *session.device;
@@ -85,22 +85,11 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
         }
         Device &now = *session.device;
         uint64_t wait_for = 0;
-        Failure shortage;
-        const uint32_t region = now.memory.allocate(now.gpu, bytes, now.submissions.completed, &wait_for, shortage);
-        if (region == kNoIndex && wait_for) {
-            if (!session.end_and_wait(wait_for)) return 0;
-            continue;
-        }
+        Failure refused;
+        const uint32_t region = now.memory.allocate(now.gpu, bytes, now.submissions.completed, &wait_for, refused);
         if (region == kNoIndex) {
-            // Staging goes last: where device and host share their memory, it is memory for buffers too. Then what is
-            // in flight is waited for, once: it holds staging, and memory of the driver's own.
-            if (!now.gpu.lost && now.staging.trim(now.gpu, now.submissions.completed)) continue;
-            if (!now.gpu.lost && !waited && now.submissions.in_flight() > 0) {
-                waited = true;
-                if (!session.end_and_wait(now.submissions.submitted)) return 0;
-                continue;
-            }
-            failure.because(shortage.code) << shortage.message;
+            if (shortage.make_room(session, wait_for)) continue;
+            failure.because(refused.code) << refused.message;
             return 0;
         }
         const uint64_t number =

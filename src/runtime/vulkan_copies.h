@@ -104,17 +104,30 @@ inline bool Copier::check_not_lost_contents(const Region &region) {
 // A piece of staging, reserved under the device's lock alone. When all is in flight: waits for the oldest, or returns
 // `full` at once when the caller must not wait (it holds pieces itself).
 inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait) {
-    for (;;) {
+    for (bool waited = false;;) {
         uint64_t wait_for = 0;
+        Failure refused;
         d.lock.lock();
-        Reserved result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
-        if (result == Reserved::full && d.submissions.in_flight() > 0) {
-            d.submissions.poll(d.gpu);
-            result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
+        Submissions &s = d.submissions;
+        Reserved result = d.staging.reserve(d.gpu, bytes, s.completed, piece, &wait_for, refused);
+        if (result == Reserved::full && s.in_flight() > 0) {
+            s.poll(d.gpu);
+            result = d.staging.reserve(d.gpu, bytes, s.completed, piece, &wait_for, refused);
+        }
+        // Refused, with no staging there yet: blocks that lie idle go, then those that the GPU still uses.
+        bool gave_way = false;
+        if (result == Reserved::failed && !d.gpu.lost) {
+            gave_way = d.memory.trim(d.gpu, s.completed) > 0;
+            if (!gave_way && !waited && s.newest_recorded() > s.completed) {
+                waited = gave_way = true;
+                wait_for = s.newest_recorded();
+            }
         }
         const bool unsubmitted = wait_for > s.submitted;
         d.lock.unlock();
-        if (result != Reserved::full || !may_wait) return result;
+        if (result == Reserved::failed && !gave_way) failure.because(refused.code) << refused.message;
+        if (!gave_way && (result != Reserved::full || !may_wait)) return result;
+        if (gave_way && wait_for == 0) continue;
         if (unsubmitted) {
             Session session(user_context, failure);
             if (!session.begin(Need::existing, &d) || !session.submit()) return Reserved::failed;
@@ -375,6 +388,8 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
     const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
     uint32_t between_id = kNoIndex;
+    size_t done_in = 0, done_out = 0;
+    Shortage shortage;
     bool gathered = false, scattered = false;
     while (!scattered) {
         Session session(user_context, failure);
@@ -382,10 +397,12 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
         Submissions &s = d.submissions;
         if (between_id == kNoIndex) {
             uint64_t wait_for = 0;
-            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
+            Failure refused;
+            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, refused);
             if (between_id == kNoIndex) {
-                if (wait_for == 0 || !session.end_and_wait(wait_for)) break;
-                continue;
+                if (shortage.make_room(session, wait_for)) continue;
+                failure.because(refused.code) << refused.message;
+                break;
             }
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);

@@ -77,6 +77,7 @@ private:
     Kernel *kernel = nullptr;
     bool has_index_members = false;  // the newer kind of kernel
     bool has_bounces = false;        // an argument goes through a copy
+    Shortage shortage;
     uint64_t uniform_bytes = 0;
 
     Outcome attempt(Session &session);
@@ -311,11 +312,13 @@ inline Launch::Outcome Launch::allocate_bounces(Session &session, LaunchScratch 
             return Outcome::again;
         }
         uint64_t wait_for = 0;
-        a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, failure);
+        Failure refused;
+        a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, refused);
         if (a.bounce_region != kNoIndex) continue;
         free_bounces(d, scratch);
-        if (wait_for == 0) return Outcome::failed;
-        return session.end_and_wait(wait_for) ? Outcome::again : Outcome::failed;
+        if (shortage.make_room(session, wait_for)) return Outcome::again;
+        failure.because(refused.code) << refused.message;
+        return Outcome::failed;
     }
     return Outcome::done;
 }
@@ -385,15 +388,15 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     Variant *variant = kernel->find(key);
     if (!variant) return compile(session, key);
 
-    uint64_t uniform_offset = 0;
-    uint8_t *uniforms = nullptr;
-    VkDescriptorSet set = kernel->shape->next_set(d.submissions);
     // First what may have to be tried again: a set, or room for scalars, that is taken is not given back before the
     // batch is submitted, and an empty one never is.
     if (has_bounces) {
         const Outcome bounced = allocate_bounces(session, scratch);
         if (bounced != Outcome::done) return bounced;
     }
+    uint64_t uniform_offset = 0;
+    uint8_t *uniforms = nullptr;
+    VkDescriptorSet set = kernel->shape->next_set(d.submissions);
     if (set && uniform_bytes)
         uniforms = d.submissions.scalar_space(d.gpu, align_up(uniform_bytes, kBindingGranule), &uniform_offset);
     if (!set || (uniform_bytes && !uniforms)) {

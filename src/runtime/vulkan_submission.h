@@ -69,6 +69,8 @@ public:
     uint64_t in_flight() const { return submitted - completed; }
     Slot &slot_of(uint64_t epoch) { return slots[epoch & (kSlots - 1)]; }
     uint32_t open_slot() const { return (uint32_t)(open_epoch() & (kSlots - 1)); }
+    // The epoch whose end is that of every command so far.
+    uint64_t newest_recorded() const { return open && batch.commands > 0 ? open_epoch() : submitted; }
     VkCommandBuffer commands() { return slot_of(open_epoch()).commands; }
     // For the open batch's next dispatch. A pipeline that is bound already costs nothing (0.07 us to bind, H200).
     void bind_pipeline(Gpu &gpu, VkPipeline pipeline) {

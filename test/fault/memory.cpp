@@ -103,5 +103,49 @@ TEST_F(MockMemory, BouncedCropBesideALongUpload) {
     is_right(trial);
 }
 
+// Where device and host share their memory, and it is full of blocks that lie idle, these give way to staging.
+TEST_F(MockMemory, IdleBlocksGiveWayToStaging) {
+    for (const bool in_flight : {false, true}) {
+        start("tight", {{"HL_VK_FLUSH", "count"}});
+        mock_completion(in_flight ? MOCK_AFTER_POLLS : MOCK_AT_ONCE, 1000);
+        Trial trial;
+        {
+            std::vector<Ints> all;
+            Ints in(100);
+            upload(trial, in, 3);
+            for (int megabytes : {14, 16, 16, 15}) {  // 61, with the 16 of the first block 62 of 64
+                if (all.empty()) megabytes = 12;
+                all.emplace_back(megabytes << 18);
+                if (!allocate(trial, all.back())) break;
+                Ints part = all.back().cropped(0, 0, 100);
+                trial.step("launch", [&] { return line_kernel()(part, in, 100, 1); });
+                part.set_device_dirty(false);
+            }
+        }
+        Ints a(1 << 18);
+        upload(trial, a, 5);  // too much to be written directly
+        trial.expect_contents("download", a, [](int i) { return i * 5; });
+        is_right(trial);
+    }
+}
+
+// The same the other way round: a copy that overlaps itself needs a region of its own for a moment.
+TEST_F(MockMemory, StagingGivesWayToACopyWithinABuffer) {
+    start("tight", {{"HL_VK_FLUSH", "count"}});
+    mock_completion(MOCK_AFTER_POLLS, 1000);
+    Trial trial;
+    constexpr int kCount = 24 << 18;  // 24 MiB
+    Ints a(kCount);
+    upload(trial, a, 5);  // by rings of 4, 8 and 16 MiB
+    {
+        Crop from(a, 0, kCount - 100), to(a, 100, kCount - 100);
+        to.dim.min = 0;
+        from.raw.set_device_dirty();
+        trial.step("device copy", [&] { return halide_buffer_copy(nullptr, &from.raw, vulkan(), &to.raw); });
+    }
+    trial.expect_contents("download", a, [](int i) { return i < 100 ? i * 5 : (i - 100) * 5; });
+    is_right(trial);
+}
+
 }  // namespace
 }  // namespace fault
