@@ -178,8 +178,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
         region.cpu_writes = true;
         if (d.memory.last_use(region) > s.completed) d.submissions.poll(d.gpu);
         if (!d.memory.is_free_for_cpu(region, s)) {
-            const bool fresh =
-                overwrites(plan, region) && d.memory.replace(region, s.completed, min_of(s.completed, s.host_epoch));
+            const bool fresh = overwrites(plan, region) && d.memory.replace(region, s.completed, s.host_done());
             mapped = fresh ? d.memory.mapped(region) : nullptr;
         }
     }
@@ -217,6 +216,7 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
             access.end = access.begin + run.bytes;
         }
         s.order(d.gpu, &access, 1);
+        d.memory.touch(region, s, true);
         size_t listed = 0;
         bool full = false;
         if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &done,
@@ -228,7 +228,6 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
         const bool good = session.recorded(bytes);
         return good && (listed < kManyRuns || session.submit());
     }
-        d.memory.touch(region, s, true);
     cancel(piece);
     return false;
 }
@@ -313,6 +312,8 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         if (!check_not_lost_contents(region)) return false;
         const Access access = access_of(region, from.view, false);
         s.order(d.gpu, &access, 1);
+        d.memory.touch(region, s, false);
+        p.epoch = s.open_epoch();
         size_t listed = 0;
         bool full = false;
         if (record_moves(d, "download", runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes),
@@ -323,8 +324,6 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         }
         if (!submit_full(session)) return false;
     }
-        d.memory.touch(region, s, false);
-        p.epoch = s.open_epoch();
 }
 
 inline bool Copier::finish_download(const Runs &runs, const Pending &p, uint8_t *host) {
@@ -388,9 +387,9 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
     const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
     uint32_t between_id = kNoIndex;
+    bool gathered = false, scattered = false;
     size_t done_in = 0, done_out = 0;
     Shortage shortage;
-    bool gathered = false, scattered = false;
     while (!scattered) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) break;
@@ -465,6 +464,10 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
         bool full = false;
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
+        if (!record_copy(plan, source, from.view, destination, to.view, &done, &listed, &full)) {
+            if (submit_full(session)) continue;
+            return false;
+        }
         note_written(plan, destination);
         return session.recorded(0) && (listed < kManyRuns || session.submit());
     }
@@ -480,10 +483,6 @@ inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const Stri
     const uint64_t to_offset = destination.offset + (uint64_t)plan.direct.destination;
     if (*done == 0 && d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
-        if (!record_copy(plan, source, from.view, destination, to.view, &done, &listed, &full)) {
-            if (submit_full(session)) continue;
-            return false;
-        }
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
         const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, "device copy, by kernel", whole);
         if (d.copy_kernel.record(d.gpu, d.shapes, s, source.buffer, from_offset, destination.buffer, to_offset, whole,

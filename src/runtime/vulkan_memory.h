@@ -103,7 +103,8 @@ public:
         if (write) {
             r.lost = is_lost(r, submissions);
             r.gpu_wrote = epoch;
-            if (r.cpu_writes || mapped_for_reading(r)) submissions.end_with_host_barrier();
+            // An application may have mapped what it gave, and looks after a sync.
+            if (r.range == Ranges::kNone || r.cpu_writes || mapped_for_reading(r)) submissions.end_with_host_barrier();
         }
         if (r.range == Ranges::kNone)
             r.last_use = max_of(r.last_use, epoch);
@@ -143,7 +144,7 @@ public:
 
     // Whether the CPU may write there now: the GPU is done with the region, and its writes reached the host's domain.
     bool is_free_for_cpu(const Region &r, const Submissions &s) const {
-        return last_use(r) <= s.completed && r.gpu_wrote <= s.host_epoch;
+        return last_use(r) <= s.completed && r.gpu_wrote <= s.host_done();
     }
 
     // The same where the CPU also reads at full speed.

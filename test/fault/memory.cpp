@@ -103,6 +103,43 @@ TEST_F(MockMemory, BouncedCropBesideALongUpload) {
     is_right(trial);
 }
 
+// not enough.
+TEST_F(MockMemory, TheCpuWaitsForTheBarrierToTheHost) {
+    start("h200", {{"HL_VK_FLUSH", "always"}});
+    Trial trial;
+    Ints in(100), direct(100), written(200);
+    upload(trial, in, 3);
+    upload(trial, direct, 1);  // so that what writes it ends with a barrier to the host
+    allocate(trial, written);
+    sync(trial);
+    mock_completion(MOCK_BY_HAND, 0);
+    trial.step("launch", [&] { return line_kernel()(written, in, 100, 1); });
+    mock_finish(0);
+    trial.step("launch", [&] { return line_kernel()(direct, in, 100, 2); });
+    ASSERT_EQ(mock_pending(), 1u);
+    mock_reset();
+    Ints part(50);
+    fill(part, 7);
+    Crop half(written, 50, 50);
+    half.raw.host = (uint8_t *)part.data();
+    half.raw.set_host_dirty();
+    trial.step("upload", [&] { return halide_copy_to_device(nullptr, &half.raw, vulkan()); });
+    EXPECT_EQ(copies(), 1u) << "the CPU wrote it itself";
+    mock_completion(MOCK_AT_ONCE, 0);
+    sync(trial);
+    mock_reset();
+    half.raw.set_host_dirty();
+    trial.step("upload", [&] { return halide_copy_to_device(nullptr, &half.raw, vulkan()); });
+    EXPECT_EQ(copies(), 0u) << "the barrier is done";
+    half.raw.set_host_dirty(false);
+    half.end();
+    written.set_host_dirty(false);
+    written.set_device_dirty();
+    trial.step("download", [&] { return written.copy_to_host(); });
+    for (int i = 0; i < 100; i++) ASSERT_EQ(written(i), i < 50 ? i * 3 + 1 : (i - 50) * 7) << i;
+    is_right(trial);
+}
+
 // Where device and host share their memory, and it is full of blocks that lie idle, these give way to staging.
 TEST_F(MockMemory, IdleBlocksGiveWayToStaging) {
     for (const bool in_flight : {false, true}) {
