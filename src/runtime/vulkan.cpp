@@ -393,7 +393,7 @@ WEAK uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *
     if (buf->device == 0) return 0;
     Failure failure;
     uint64_t native = 0;
-    if (check_device_buffer(buf, "get_vk_buffer", failure)) native = native_buffer(user_context, buf->device, failure);
+    if (check_device_buffer(buf, "get_vk_buffer", failure)) native = native_buffer(user_context, buf, failure);
     report(user_context, failure);
     return (uintptr_t)native;
 }

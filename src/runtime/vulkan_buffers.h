@@ -28,6 +28,18 @@ inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t
     return true;
 }
 
+// Adds the bytes from the element of minimal coordinates to the one at `position` in a dimension. A distance that is no
+// number leads outside of any allocation.
+constexpr int64_t kNowhere = INT64_MIN;
+inline void add_distance(const halide_buffer_t *buf, int dimension, int position, int64_t *delta) {
+    const halide_dimension_t &dim = buf->dim[dimension];
+    int64_t bytes;
+    if (*delta == kNowhere ||
+        !checked_mul((int64_t)position - dim.min, (int64_t)dim.stride * (int64_t)element_bytes(buf), &bytes) ||
+        !checked_add(*delta, bytes, delta))
+        *delta = kNowhere;
+}
+
 // How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
 // launch, of every buffer.
 inline uint64_t device_bytes(uint64_t number) {
@@ -170,9 +182,15 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
                                            << " bytes was given for " << bytes << " bytes of data";
         return 0;
     }
-    const uint32_t region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
+    // What native_buffer gave comes back as the region that it stands for: these are the same bytes, and work on either
+    // must be ordered behind work on the other.
+    uint32_t region = d.memory.region_of_alias(buffer);
+    if (region != kNoIndex)
+        d.memory.add_reference(region);
+    else
+        region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
     if (region == kNoIndex) return 0;
-    const uint64_t number = handles.make(&d, &d.releasing, region, max_of<uint64_t>(bytes, 1), origin, true);
+    const uint64_t number = handles.make(&d, &d.releasing, region, d.memory.region(region).size, origin, true);
     if (number) return number;
     d.memory.drop_reference(d.deferred, region);
     failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
@@ -182,14 +200,16 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
 // The VkBuffer behind a handle: the application's own, or, of our allocations, an alias that begins at the data.
 // Borrowed: it lives as long as the allocation. Open work is submitted first, so that what the application submits next
 // comes after it.
-inline uint64_t native_buffer(void *user_context, uint64_t number, Failure &failure) {
-    Pinned pinned(number);
+inline uint64_t native_buffer(void *user_context, const halide_buffer_t *buf, Failure &failure) {
+    uint64_t bytes = 0, minimal = 0;
+    if (!measure_buffer(buf, &bytes, &minimal, failure)) return 0;
+    Pinned pinned(buf->device);
     if (!pinned.check("get_vk_buffer", failure)) return 0;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return 0;
     if (session.device->submissions.open && !session.submit()) return 0;
-    return handle_number(
-        session.device->memory.native_buffer(session.device->gpu, pinned.handle.region, pinned.handle.origin, failure));
+    return handle_number(session.device->memory.native_buffer(session.device->gpu, pinned.handle.region,
+                                                              (int64_t)(pinned.handle.origin - minimal), failure));
 }
 
 }  // namespace

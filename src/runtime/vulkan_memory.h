@@ -187,6 +187,14 @@ public:
     // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
     uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
 
+    // The region that native_buffer gave this buffer for; kNoIndex when it is none of ours.
+    uint32_t region_of_alias(VkBuffer buffer) const {
+        for (uint32_t id = 0; id < regions.size(); id++) {
+            if (regions[id].references && regions[id].alias == buffer) return id;
+        }
+        return kNoIndex;
+    }
+
     // For an application's buffer.
     uint32_t wrap(VkBuffer buffer, uint64_t size, Failure &failure) {
         const uint32_t id = take_region();
@@ -228,15 +236,15 @@ public:
         return true;
     }
 
-    // See vulkan_buffers.h. Null with the reason in failure.
-    VkBuffer native_buffer(Gpu &gpu, uint32_t id, uint64_t origin, Failure &failure) {
+    // See vulkan_buffers.h. `begin`: of the data in the region. Null with the reason in failure.
+    VkBuffer native_buffer(Gpu &gpu, uint32_t id, int64_t begin, Failure &failure) {
         Region &r = regions[id];
-        if (r.range == Ranges::kNone) return r.buffer;
-        if (origin != 0) {
+        if (begin != 0) {
             failure.because(kUnimplemented)
-                << "Vulkan: a crop that begins at byte " << origin << " of its allocation has no VkBuffer of its own";
+                << "Vulkan: a crop that begins at byte " << begin << " of its allocation has no VkBuffer of its own";
             return VK_NULL_HANDLE;
         }
+        if (r.range == Ranges::kNone) return r.buffer;
         if (r.alias) return r.alias;
         VkMemoryRequirements needs;
         const char *call = "vkCreateBuffer";

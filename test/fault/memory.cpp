@@ -184,5 +184,66 @@ TEST_F(MockMemory, StagingGivesWayToACopyWithinABuffer) {
     is_right(trial);
 }
 
+// both is kept in order, and they live until both are gone.
+TEST_F(MockMemory, AVkBufferOfOursThatIsWrapped) {
+    start("plain", {{"HL_VK_FLUSH", "count"}});
+    Trial trial;
+    Ints in(100), out(100), same(nullptr, 100);
+    upload(trial, in, 3);
+    allocate(trial, out);
+    const int64_t buffers = mock_live("VkBuffer");
+    {
+        Ints base(100);
+        allocate(trial, base);
+        const uintptr_t known = halide_vulkan_get_vk_buffer(nullptr, base);
+        ASSERT_NE(known, 0u);
+        ASSERT_EQ(halide_vulkan_wrap_vk_buffer(nullptr, same, known), 0);
+        EXPECT_EQ(halide_vulkan_get_vk_buffer(nullptr, same), known);
+        launch(trial, out, in, 0);
+        launch(trial, base, in, 1);
+        mock_reset();
+        launch(trial, out, same, 2);
+        EXPECT_EQ(barriers(), 1u) << "it reads what the launch before writes";
+        base.set_device_dirty(false);
+    }
+    trial.expect_contents("download", out, [](int i) { return i * 3 + 3; });
+    launch(trial, out, same, 4);
+    trial.expect_contents("download", out, [](int i) { return i * 3 + 5; });
+    EXPECT_EQ(halide_vulkan_detach_vk_buffer(nullptr, same), 0);
+    launch(trial, out, in, 6);
+    sync(trial);  // what dies is looked for at the end of a wait
+    EXPECT_EQ(mock_live("VkBuffer"), buffers);
+    is_right(trial);
+}
+
+// element of minimal coordinates is not the lowest byte.
+TEST_F(MockMemory, AVkBufferBeginsAtTheData) {
+    start("plain");
+    Trial trial;
+    Ints base(100), same(nullptr, 100);
+    allocate(trial, base);
+    const uintptr_t known = halide_vulkan_get_vk_buffer(nullptr, base);
+    ASSERT_EQ(halide_vulkan_wrap_vk_buffer(nullptr, same, known), 0);
+    for (Ints *of : {&base, &same}) {
+        Crop whole(*of, 0, 100), later(*of, 10, 20);
+        EXPECT_EQ(halide_vulkan_get_vk_buffer(nullptr, &whole.raw), known);
+        messages().clear();
+        EXPECT_EQ(halide_vulkan_get_vk_buffer(nullptr, &later.raw), 0u);
+        EXPECT_EQ(messages().size(), 1u);
+        messages().clear();
+    }
+    EXPECT_EQ(halide_vulkan_detach_vk_buffer(nullptr, same), 0);
+
+    halide_dimension_t downwards = {0, 100, -1, 0};
+    Ints turned(nullptr, 1, &downwards), wrapped(nullptr, 1, &downwards);
+    allocate(trial, turned);
+    const uintptr_t handle = halide_vulkan_get_vk_buffer(nullptr, turned);
+    EXPECT_NE(handle, 0u);
+    ASSERT_EQ(halide_vulkan_wrap_vk_buffer(nullptr, wrapped, handle), 0);
+    EXPECT_EQ(halide_vulkan_get_vk_buffer(nullptr, wrapped), handle);
+    EXPECT_EQ(halide_vulkan_detach_vk_buffer(nullptr, wrapped), 0);
+    is_right(trial);
+}
+
 }  // namespace
 }  // namespace fault
