@@ -115,13 +115,14 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
     }
 }
 
-// Ends a handle. `give_back`: wait for the region's own work and return its memory to the driver.
+// Ends a handle. `give_back`: if it was the region's last, wait for its work and return the memory to the driver.
 inline void end_handle(void *user_context, uint64_t number, bool give_back, Failure &failure) {
     Pinned pinned(number, true);
     Device *d = pinned.device;
     if (!d) return;
     const uint32_t region_id = pinned.handle.region;
     d->lock.lock();
+    give_back = give_back && d->memory.region(region_id).references == 1;
     if (give_back) {
         const uint64_t last_use = d->memory.last_use(d->memory.region(region_id));
         const bool unsubmitted = last_use > d->submissions.submitted;
@@ -142,12 +143,19 @@ inline void end_handle(void *user_context, uint64_t number, bool give_back, Fail
     d->lock.unlock();
 }
 
+// Ends a handle as a free does: it never fails, and waits only where reuse is off.
+inline void free_handle(void *user_context, uint64_t number) {
+    Failure ignored;
+    end_handle(user_context, number, !halide_can_reuse_device_allocations(user_context), ignored);
+}
+
 // A handle for the part of a region that begins `delta` bytes after the parent's minimal element.
 inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
     Pinned pinned(parent);
     if (!pinned.check("crop", failure)) return 0;
     Device &d = *pinned.device;
-    const int64_t origin = (int64_t)pinned.handle.origin + delta;
+    int64_t origin = kNowhere;
+    checked_add((int64_t)pinned.handle.origin, delta, &origin);
     d.lock.lock();
     const bool inside = origin >= 0 && (uint64_t)origin <= pinned.handle.bytes;
     if (inside) d.memory.add_reference(pinned.handle.region);

@@ -74,7 +74,7 @@ public:
     uint64_t alignment;
     uint64_t reserved_bytes;  // in blocks
     uint32_t block_count() const { return live_blocks; }
-    uint64_t used_bytes() const { return ranges.used_bytes() - kept.bytes(); }
+    uint64_t used_bytes() const { return ranges.used_bytes() - kept.bytes() - parked_bytes; }
 
     bool create(Gpu &gpu, Failure &failure) {
         VkBuffer probe = VK_NULL_HANDLE;

@@ -3,6 +3,8 @@
 
 #include "mock_devices.h"
 
+#include "../../src/runtime/halide_vulkan_stats.h"
+
 namespace fault {
 namespace {
 
@@ -42,6 +44,7 @@ struct Crop {
     }
 };
 
+// Every third element, which a kernel copies, moved by one row within its own buffer: two dispatches for one copy.
 // Where a batch has a single set for them, the second goes into the next batch.
 TEST_F(MockMemory, OverlappingCopiesWithFewSets) {
     for (const char *profile : {"plain", "few_sets"}) {
@@ -66,6 +69,7 @@ TEST_F(MockMemory, OverlappingCopiesWithFewSets) {
     }
 }
 
+// A kernel that reaches its argument through a copy has to wait while another thread writes other bytes of the buffer
 // itself. However long that takes, it runs afterwards.
 TEST_F(MockMemory, BouncedCropBesideALongUpload) {
     start("unified");
@@ -103,6 +107,7 @@ TEST_F(MockMemory, BouncedCropBesideALongUpload) {
     is_right(trial);
 }
 
+// What the GPU wrote is the CPU's to write over when a barrier to the host behind it has run; that one is submitted is
 // not enough.
 TEST_F(MockMemory, TheCpuWaitsForTheBarrierToTheHost) {
     start("h200", {{"HL_VK_FLUSH", "always"}});
@@ -184,6 +189,7 @@ TEST_F(MockMemory, StagingGivesWayToACopyWithinABuffer) {
     is_right(trial);
 }
 
+// An application may put the VkBuffer that it got for one buffer under another: these are the same bytes, so work on
 // both is kept in order, and they live until both are gone.
 TEST_F(MockMemory, AVkBufferOfOursThatIsWrapped) {
     start("plain", {{"HL_VK_FLUSH", "count"}});
@@ -216,6 +222,7 @@ TEST_F(MockMemory, AVkBufferOfOursThatIsWrapped) {
     is_right(trial);
 }
 
+// A VkBuffer that is handed out begins at the data, or there is none: of our memory, of an application's, and where the
 // element of minimal coordinates is not the lowest byte.
 TEST_F(MockMemory, AVkBufferBeginsAtTheData) {
     start("plain");
@@ -242,6 +249,128 @@ TEST_F(MockMemory, AVkBufferBeginsAtTheData) {
     ASSERT_EQ(halide_vulkan_wrap_vk_buffer(nullptr, wrapped, handle), 0);
     EXPECT_EQ(halide_vulkan_get_vk_buffer(nullptr, wrapped), handle);
     EXPECT_EQ(halide_vulkan_detach_vk_buffer(nullptr, wrapped), 0);
+    is_right(trial);
+}
+
+// Without reuse, memory goes back to the driver with the last that holds it, which may be a crop.
+TEST_F(MockMemory, WithoutReuseACropGivesBackWhatItHeld) {
+    start("plain");
+    halide_reuse_device_allocations(nullptr, false);
+    Trial trial;
+    Ints in(100);
+    upload(trial, in, 3);
+    const uint64_t before = mock_allocated_bytes();
+    {
+        Ints base(20 << 20);
+        allocate(trial, base);
+        Crop part(base, 64, 100);
+        EXPECT_EQ(base.device_free(), 0);
+        EXPECT_GT(mock_allocated_bytes(), before);
+        trial.step("launch", [&] { return line_kernel()(&part.raw, in, 100, 1); });
+        part.end();
+    }
+    EXPECT_LE(mock_allocated_bytes(), before);  // staging went as well
+    halide_reuse_device_allocations(nullptr, true);
+    is_right(trial);
+}
+
+// A busy buffer that is overwritten has fresh bytes; the old ones, kept for the kernel that reads them, are no
+// buffer's.
+TEST_F(MockMemory, BytesInUseAreThoseOfBuffers) {
+    start("h200", {{"HL_VK_FLUSH", "always"}});
+    const auto used = [] {
+        halide_vulkan_stats stats = {};
+        EXPECT_EQ(halide_vulkan_get_stats(nullptr, &stats, sizeof(stats)), 0);
+        return stats.used_bytes;
+    };
+    Trial trial;
+    Ints in(10000), out(10000);
+    upload(trial, in, 3);
+    allocate(trial, out);
+    sync(trial);
+    const uint64_t before = used();
+    mock_completion(MOCK_BY_HAND, 0);
+    launch(trial, out, in, 1);
+    mock_reset();
+    upload(trial, in, 5);
+    EXPECT_EQ(copies(), 0u) << "it has the old bytes, so nothing is tested";
+    EXPECT_EQ(used(), before);
+    mock_completion(MOCK_AT_ONCE, 0);
+    trial.expect_contents("download", out, [](int i) { return i * 3 + 1; });
+    launch(trial, out, in, 2);
+    trial.expect_contents("download", out, [](int i) { return i * 5 + 2; });
+    EXPECT_EQ(used(), before);
+    is_right(trial);
+}
+
+// Two buffers that have no coordinate in common, however far apart: nothing is copied.
+TEST_F(MockMemory, ACopyOfNothing) {
+    start("plain");
+    Trial trial;
+    int32_t one = 1, other = 2;
+    const halide_dimension_t lowest = {INT32_MIN, 1, INT32_MAX, 0}, highest = {INT32_MAX, 1, INT32_MAX, 0};
+    Ints from(&one, 1, &lowest), to(&other, 1, &highest);
+    from.set_host_dirty();
+    to.set_host_dirty();
+    trial.step("upload", [&] { return from.copy_to_device(vulkan()); });
+    trial.step("upload", [&] { return to.copy_to_device(vulkan()); });
+    for (const bool from_host : {false, true}) {
+        from.set_host_dirty(from_host);
+        trial.step("device copy", [&] { return halide_buffer_copy(nullptr, from, vulkan(), to); });
+    }
+    from.set_host_dirty(false);
+    to.set_device_dirty();
+    trial.step("download", [&] { return to.copy_to_host(); });
+    EXPECT_EQ(other, 2);
+    is_right(trial);
+}
+
+// A crop outside of its buffer is refused, also where its distance is no 64-bit number, or a multiple of 2^64.
+TEST_F(MockMemory, ACropOfNowhere) {
+    start("plain");
+    int64_t one = 1;
+    for (const int far : {1 << 24, INT32_MAX, INT32_MIN}) {
+        halide_dimension_t shape[2] = {{0, 1, INT32_MAX, 0}, {0, 1, 1 << 30, 0}};
+        Halide::Runtime::Buffer<int64_t, 2> of(&one, 2, shape);
+        EXPECT_EQ(of.device_malloc(vulkan()), 0);
+        halide_dimension_t there[2] = {shape[0], shape[1]};
+        halide_buffer_t raw = {};
+        raw.type = halide_type_of<int64_t>();
+        raw.dimensions = 2;
+        raw.dim = there;
+        for (const bool both : {false, true}) {
+            there[1].min = far;
+            there[0].min = both ? far : 0;
+            messages().clear();
+            EXPECT_NE(vulkan()->device_crop(nullptr, of, &raw), 0) << far;
+            EXPECT_EQ(messages().size(), 1u);
+            EXPECT_EQ(raw.device, 0u);
+        }
+        raw.dimensions = 1;
+        messages().clear();
+        EXPECT_NE(vulkan()->device_slice(nullptr, of, 1, far, &raw), 0) << far;
+        EXPECT_EQ(messages().size(), 1u);
+        messages().clear();
+    }
+}
+
+// A buffer without elements is allocated like any other: anew where its device was released.
+TEST_F(MockMemory, AnEmptyBufferOutlivesItsDevice) {
+    start("plain");
+    Trial trial;
+    Ints empty(nullptr, 0);
+    allocate(trial, empty);
+    EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+    for (const bool dirty : {false, true}) {
+        empty.set_device_dirty(dirty);
+        Ints out(100);
+        allocate(trial, empty);
+        allocate(trial, out);
+        trial.step("launch", [&] { return line_kernel()(out, empty, 100, 7); });
+        out.set_device_dirty(false);
+        EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
+    }
+    empty.set_device_dirty(false);
     is_right(trial);
 }
 
