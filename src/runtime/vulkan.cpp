@@ -292,9 +292,9 @@ WEAK int halide_vulkan_device_malloc(void *user_context, halide_buffer_t *buf) {
     // Called on buffers that are allocated already, several times over: that is no error and changes nothing.
     if (buf->device) {
         const uint64_t held = device_bytes(buf->device);
-        if (held >= bytes) return kSuccess;
+        if (held > 0 && held >= bytes) return kSuccess;
         // Between the kernel that writes a buffer and the one that reads it, fresh memory would pass for the result.
-        if (held == 0 && (buf->flags & halide_buffer_flag_device_dirty)) {
+        if (held == 0 && bytes > 0 && (buf->flags & halide_buffer_flag_device_dirty)) {
             failure.because(kNoDevice) << "Vulkan: malloc: the buffer's device was released, with contents only it had";
             return report(user_context, failure);
         }
@@ -312,8 +312,7 @@ WEAK int halide_vulkan_device_malloc(void *user_context, halide_buffer_t *buf) {
 WEAK int halide_vulkan_device_free(void *user_context, halide_buffer_t *buf) {
     if (buf->device == 0) return kSuccess;
     const TraceSpan span(TraceKind::call, "device_free");
-    Failure ignored;
-    end_handle(user_context, buf->device, !halide_can_reuse_device_allocations(user_context), ignored);
+    free_handle(user_context, buf->device);
     clear_device_side(buf);
     return kSuccess;
 }
@@ -329,9 +328,7 @@ WEAK int halide_vulkan_device_crop(void *user_context, const halide_buffer_t *sr
     Failure failure;
     if (!check_device_buffer(src, "crop", failure)) return report(user_context, failure);
     int64_t delta = 0;
-    for (int i = 0; i < src->dimensions; i++) {
-        delta += ((int64_t)dst->dim[i].min - src->dim[i].min) * src->dim[i].stride * (int64_t)element_bytes(src);
-    }
+    for (int i = 0; i < src->dimensions; i++) add_distance(src, i, dst->dim[i].min, &delta);
     const uint64_t number = crop_handle(src->device, delta, failure);
     if (number) set_device_side(dst, number);
     return report(user_context, failure);
@@ -341,8 +338,8 @@ WEAK int halide_vulkan_device_slice(void *user_context, const halide_buffer_t *s
                                     halide_buffer_t *dst) {
     Failure failure;
     if (!check_device_buffer(src, "slice", failure)) return report(user_context, failure);
-    const int64_t delta =
-        ((int64_t)slice_pos - src->dim[slice_dim].min) * src->dim[slice_dim].stride * (int64_t)element_bytes(src);
+    int64_t delta = 0;
+    add_distance(src, slice_dim, slice_pos, &delta);
     const uint64_t number = crop_handle(src->device, delta, failure);
     if (number) set_device_side(dst, number);
     return report(user_context, failure);
@@ -350,8 +347,7 @@ WEAK int halide_vulkan_device_slice(void *user_context, const halide_buffer_t *s
 
 // The wrapper clears the buffer and the module count.
 WEAK int halide_vulkan_device_release_crop(void *user_context, halide_buffer_t *buf) {
-    Failure ignored;
-    if (buf->device) end_handle(user_context, buf->device, false, ignored);
+    if (buf->device) free_handle(user_context, buf->device);
     return kSuccess;
 }
 
@@ -393,7 +389,7 @@ WEAK uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *
     if (buf->device == 0) return 0;
     Failure failure;
     uint64_t native = 0;
-    if (check_device_buffer(buf, "get_vk_buffer", failure)) native = native_buffer(user_context, buf->device, failure);
+    if (check_device_buffer(buf, "get_vk_buffer", failure)) native = native_buffer(user_context, buf, failure);
     report(user_context, failure);
     return (uintptr_t)native;
 }

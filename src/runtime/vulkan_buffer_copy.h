@@ -14,6 +14,11 @@
 namespace halide_vulkan {
 namespace {
 
+inline bool move_along(StridedView &view, int dimension, int64_t steps) {
+    int64_t bytes;
+    return checked_mul(view.stride[dimension], steps, &bytes) && checked_add(view.offset, bytes, &view.offset);
+}
+
 // The part of the two buffers that both have, by coordinates. An empty overlap is a copy of nothing.
 inline bool plan_overlap(const halide_buffer_t *src, const halide_buffer_t *dst, StridedView &from, StridedView &to,
                          Failure &failure) {
@@ -30,9 +35,12 @@ inline bool plan_overlap(const halide_buffer_t *src, const halide_buffer_t *dst,
     for (int i = 0; i < src->dimensions; i++) {
         const int64_t s0 = src->dim[i].min, d0 = dst->dim[i].min;
         const int64_t begin = max_of(s0, d0), end = min_of(s0 + src->dim[i].extent, d0 + dst->dim[i].extent);
-        from.offset += (begin - s0) * from.stride[i];
-        to.offset += (begin - d0) * to.stride[i];
         from.extent[i] = to.extent[i] = max_of<int64_t>(0, end - begin);
+        if (end <= begin) continue;  // nothing is copied; where that would be may be no number
+        if (!move_along(from, i, begin - s0) || !move_along(to, i, begin - d0)) {
+            failure.because(kExtentsTooLarge) << "Vulkan: a copy of a buffer that spans more than 2^63 bytes";
+            return false;
+        }
     }
     return true;
 }

@@ -28,6 +28,18 @@ inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t
     return true;
 }
 
+// Adds the bytes from the element of minimal coordinates to the one at `position` in a dimension. A distance that is no
+// number leads outside of any allocation.
+constexpr int64_t kNowhere = INT64_MIN;
+inline void add_distance(const halide_buffer_t *buf, int dimension, int position, int64_t *delta) {
+    const halide_dimension_t &dim = buf->dim[dimension];
+    int64_t bytes;
+    if (*delta == kNowhere ||
+        !checked_mul((int64_t)position - dim.min, (int64_t)dim.stride * (int64_t)element_bytes(buf), &bytes) ||
+        !checked_add(*delta, bytes, delta))
+        *delta = kNowhere;
+}
+
 // How many bytes a handle's memory holds; 0 for a handle that leads nowhere. Takes no lock: this is asked before every
 // launch, of every buffer.
 inline uint64_t device_bytes(uint64_t number) {
@@ -73,7 +85,7 @@ inline bool fill_region(Session &session, uint32_t id) {
 
 // A new region for `bytes` with a handle for it. 0 with the reason in failure.
 inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t origin, Failure &failure) {
-    for (bool waited = false;;) {
+    for (Shortage shortage;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::device)) return 0;
         Device &d = *session.device;
@@ -85,22 +97,11 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
         }
         Device &now = *session.device;
         uint64_t wait_for = 0;
-        Failure shortage;
-        const uint32_t region = now.memory.allocate(now.gpu, bytes, now.submissions.completed, &wait_for, shortage);
-        if (region == kNoIndex && wait_for) {
-            if (!session.end_and_wait(wait_for)) return 0;
-            continue;
-        }
+        Failure refused;
+        const uint32_t region = now.memory.allocate(now.gpu, bytes, now.submissions.completed, &wait_for, refused);
         if (region == kNoIndex) {
-            // Staging goes last: where device and host share their memory, it is memory for buffers too. Then what is
-            // in flight is waited for, once: it holds staging, and memory of the driver's own.
-            if (!now.gpu.lost && now.staging.trim(now.gpu, now.submissions.completed)) continue;
-            if (!now.gpu.lost && !waited && now.submissions.in_flight() > 0) {
-                waited = true;
-                if (!session.end_and_wait(now.submissions.submitted)) return 0;
-                continue;
-            }
-            failure.because(shortage.code) << shortage.message;
+            if (shortage.make_room(session, wait_for)) continue;
+            failure.because(refused.code) << refused.message;
             return 0;
         }
         const uint64_t number =
@@ -114,13 +115,14 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
     }
 }
 
-// Ends a handle. `give_back`: wait for the region's own work and return its memory to the driver.
+// Ends a handle. `give_back`: if it was the region's last, wait for its work and return the memory to the driver.
 inline void end_handle(void *user_context, uint64_t number, bool give_back, Failure &failure) {
     Pinned pinned(number, true);
     Device *d = pinned.device;
     if (!d) return;
     const uint32_t region_id = pinned.handle.region;
     d->lock.lock();
+    give_back = give_back && d->memory.region(region_id).references == 1;
     if (give_back) {
         const uint64_t last_use = d->memory.last_use(d->memory.region(region_id));
         const bool unsubmitted = last_use > d->submissions.submitted;
@@ -141,12 +143,19 @@ inline void end_handle(void *user_context, uint64_t number, bool give_back, Fail
     d->lock.unlock();
 }
 
+// Ends a handle as a free does: it never fails, and waits only where reuse is off.
+inline void free_handle(void *user_context, uint64_t number) {
+    Failure ignored;
+    end_handle(user_context, number, !halide_can_reuse_device_allocations(user_context), ignored);
+}
+
 // A handle for the part of a region that begins `delta` bytes after the parent's minimal element.
 inline uint64_t crop_handle(uint64_t parent, int64_t delta, Failure &failure) {
     Pinned pinned(parent);
     if (!pinned.check("crop", failure)) return 0;
     Device &d = *pinned.device;
-    const int64_t origin = (int64_t)pinned.handle.origin + delta;
+    int64_t origin = kNowhere;
+    checked_add((int64_t)pinned.handle.origin, delta, &origin);
     d.lock.lock();
     const bool inside = origin >= 0 && (uint64_t)origin <= pinned.handle.bytes;
     if (inside) d.memory.add_reference(pinned.handle.region);
@@ -181,9 +190,15 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
                                            << " bytes was given for " << bytes << " bytes of data";
         return 0;
     }
-    const uint32_t region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
+    // What native_buffer gave comes back as the region that it stands for: these are the same bytes, and work on either
+    // must be ordered behind work on the other.
+    uint32_t region = d.memory.region_of_alias(buffer);
+    if (region != kNoIndex)
+        d.memory.add_reference(region);
+    else
+        region = d.memory.wrap(buffer, max_of<uint64_t>(bytes, 1), failure);
     if (region == kNoIndex) return 0;
-    const uint64_t number = handles.make(&d, &d.releasing, region, max_of<uint64_t>(bytes, 1), origin, true);
+    const uint64_t number = handles.make(&d, &d.releasing, region, d.memory.region(region).size, origin, true);
     if (number) return number;
     d.memory.drop_reference(d.deferred, region);
     failure.because(kOutOfMemory) << "Vulkan: out of host memory for a buffer handle";
@@ -193,14 +208,16 @@ inline uint64_t wrap_buffer(void *user_context, uint64_t native, uint64_t bytes,
 // The VkBuffer behind a handle: the application's own, or, of our allocations, an alias that begins at the data.
 // Borrowed: it lives as long as the allocation. Open work is submitted first, so that what the application submits next
 // comes after it.
-inline uint64_t native_buffer(void *user_context, uint64_t number, Failure &failure) {
-    Pinned pinned(number);
+inline uint64_t native_buffer(void *user_context, const halide_buffer_t *buf, Failure &failure) {
+    uint64_t bytes = 0, minimal = 0;
+    if (!measure_buffer(buf, &bytes, &minimal, failure)) return 0;
+    Pinned pinned(buf->device);
     if (!pinned.check("get_vk_buffer", failure)) return 0;
     Session session(user_context, failure);
     if (!session.begin(Need::existing, pinned.device)) return 0;
     if (session.device->submissions.open && !session.submit()) return 0;
-    return handle_number(
-        session.device->memory.native_buffer(session.device->gpu, pinned.handle.region, pinned.handle.origin, failure));
+    return handle_number(session.device->memory.native_buffer(session.device->gpu, pinned.handle.region,
+                                                              (int64_t)(pinned.handle.origin - minimal), failure));
 }
 
 }  // namespace

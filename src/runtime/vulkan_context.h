@@ -251,6 +251,29 @@ private:
     }
 };
 
+// What gives way when a region is refused, for the call that asked for it.
+class Shortage {
+public:
+    // `wait_for`: an epoch whose end frees memory, 0: none is known. True: ask again, in another session. False with no
+    // failure: nothing is left that could go.
+    bool make_room(Session &session, uint64_t wait_for) {
+        if (wait_for) return session.end_and_wait(wait_for);
+        Device &d = *session.device;
+        const Submissions &s = d.submissions;
+        if (d.gpu.lost) return false;
+        // Staging goes last: where device and host share their memory, it is memory for buffers too. Then what was
+        // recorded is waited for, once: it holds staging, and memory of the driver's own.
+        if (d.staging.trim(d.gpu, s.completed)) return true;
+        const uint64_t newest = s.newest_recorded();
+        if (waited || newest <= s.completed) return false;
+        waited = true;
+        return session.end_and_wait(newest);
+    }
+
+private:
+    bool waited = false;
+};
+
 inline void Session::end() {
     if (device) {
         // An application's queue is ours only until release_context.

@@ -78,7 +78,7 @@ private:
     bool start_download(const Runs &runs, const DeviceView &from, Pending &p);
     bool finish_download(const Runs &runs, const Pending &p, uint8_t *host);
     bool record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                     const StridedView &to, size_t *listed, bool *full);
+                     const StridedView &to, size_t *done, size_t *listed, bool *full);
     bool copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to);
     static size_t progress(size_t bytes, size_t begin) { return min_of<size_t>(kPieceBytes, bytes - begin); }
 };
@@ -104,17 +104,30 @@ inline bool Copier::check_not_lost_contents(const Region &region) {
 // A piece of staging, reserved under the device's lock alone. When all is in flight: waits for the oldest, or returns
 // `full` at once when the caller must not wait (it holds pieces itself).
 inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait) {
-    for (;;) {
+    for (bool waited = false;;) {
         uint64_t wait_for = 0;
+        Failure refused;
         d.lock.lock();
-        Reserved result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
-        if (result == Reserved::full && d.submissions.in_flight() > 0) {
-            d.submissions.poll(d.gpu);
-            result = d.staging.reserve(d.gpu, bytes, d.submissions.completed, piece, &wait_for, failure);
+        Submissions &s = d.submissions;
+        Reserved result = d.staging.reserve(d.gpu, bytes, s.completed, piece, &wait_for, refused);
+        if (result == Reserved::full && s.in_flight() > 0) {
+            s.poll(d.gpu);
+            result = d.staging.reserve(d.gpu, bytes, s.completed, piece, &wait_for, refused);
         }
-        const bool unsubmitted = wait_for > d.submissions.submitted;
+        // Refused, with no staging there yet: blocks that lie idle go, then those that the GPU still uses.
+        bool gave_way = false;
+        if (result == Reserved::failed && !d.gpu.lost) {
+            gave_way = d.memory.trim(d.gpu, s.completed) > 0;
+            if (!gave_way && !waited && s.newest_recorded() > s.completed) {
+                waited = gave_way = true;
+                wait_for = s.newest_recorded();
+            }
+        }
+        const bool unsubmitted = wait_for > s.submitted;
         d.lock.unlock();
-        if (result != Reserved::full || !may_wait) return result;
+        if (result == Reserved::failed && !gave_way) failure.because(refused.code) << refused.message;
+        if (!gave_way && (result != Reserved::full || !may_wait)) return result;
+        if (gave_way && wait_for == 0) continue;
         if (unsubmitted) {
             Session session(user_context, failure);
             if (!session.begin(Need::existing, &d) || !session.submit()) return Reserved::failed;
@@ -165,8 +178,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
         region.cpu_writes = true;
         if (d.memory.last_use(region) > s.completed) d.submissions.poll(d.gpu);
         if (!d.memory.is_free_for_cpu(region, s)) {
-            const bool fresh =
-                overwrites(plan, region) && d.memory.replace(region, s.completed, min_of(s.completed, s.host_epoch));
+            const bool fresh = overwrites(plan, region) && d.memory.replace(region, s.completed, s.host_done());
             mapped = fresh ? d.memory.mapped(region) : nullptr;
         }
     }
@@ -190,7 +202,7 @@ inline bool Copier::upload_directly(const CopyPlan &plan, const uint8_t *host, u
 
 inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, const StagingPiece &piece,
                                   const DeviceView &to) {
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) break;
         Submissions &s = d.submissions;
@@ -204,14 +216,14 @@ inline bool Copier::record_upload(const Runs &runs, size_t begin, size_t bytes, 
             access.end = access.begin + run.bytes;
         }
         s.order(d.gpu, &access, 1);
+        d.memory.touch(region, s, true);
         size_t listed = 0;
         bool full = false;
-        if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &listed,
-                          &full)) {
-            if (session.submit()) continue;
+        if (!record_moves(d, "upload", runs, begin, bytes, side_of(piece, bytes), side_of(region, to.view), &done,
+                          &listed, &full)) {
+            if (submit_full(session)) continue;
             break;
         }
-        d.memory.touch(region, d.submissions, true);
         d.staging.publish(piece, s.open_epoch());
         const bool good = session.recorded(bytes);
         return good && (listed < kManyRuns || session.submit());
@@ -292,7 +304,7 @@ inline bool Copier::download_directly(const CopyPlan &plan, uint32_t region_id, 
 
 // Records and submits the copy of one piece into staging that is already reserved.
 inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pending &p) {
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Submissions &s = d.submissions;
@@ -300,17 +312,17 @@ inline bool Copier::start_download(const Runs &runs, const DeviceView &from, Pen
         if (!check_not_lost_contents(region)) return false;
         const Access access = access_of(region, from.view, false);
         s.order(d.gpu, &access, 1);
+        d.memory.touch(region, s, false);
+        p.epoch = s.open_epoch();
         size_t listed = 0;
         bool full = false;
         if (record_moves(d, "download", runs, p.begin, p.bytes, side_of(region, from.view), side_of(p.piece, p.bytes),
-                         &listed, &full)) {
+                         &done, &listed, &full)) {
             s.end_with_host_barrier();
             s.batch.commands++;
-            p.epoch = s.open_epoch();
-            d.memory.touch(region, d.submissions, false);
             return session.submit();
         }
-        if (!session.submit()) return false;
+        if (!submit_full(session)) return false;
     }
 }
 
@@ -371,21 +383,25 @@ inline bool Copier::download(const DeviceView &from, uint8_t *host, const Stride
 }
 
 // Source and destination share memory: all of the source is read before any of the destination is written. A batch that
-// is full in between is submitted, and the step it was full at is done again: neither step changes what it reads.
+// is full in between is submitted, and the step it was full at goes on in the next.
 inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &from, const DeviceView &to) {
     const Runs in = source_to_dense(plan), out = dense_to_destination(plan);
     uint32_t between_id = kNoIndex;
     bool gathered = false, scattered = false;
+    size_t done_in = 0, done_out = 0;
+    Shortage shortage;
     while (!scattered) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) break;
         Submissions &s = d.submissions;
         if (between_id == kNoIndex) {
             uint64_t wait_for = 0;
-            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, failure);
+            Failure refused;
+            between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, refused);
             if (between_id == kNoIndex) {
-                if (wait_for == 0 || !session.end_and_wait(wait_for)) break;
-                continue;
+                if (shortage.make_room(session, wait_for)) continue;
+                failure.because(refused.code) << refused.message;
+                break;
             }
         }
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
@@ -400,7 +416,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             s.order(d.gpu, accesses, 2);
             d.memory.touch(source, s, false);
             gathered = record_moves(d, "device copy, in", in, 0, plan.bytes(), side_of(source, from.view), middle,
-                                    &listed, &full);
+                                    &done_in, &listed, &full);
         }
         if (gathered) {
             const Access accesses[2] = {{between.memory, middle.begin, middle.end, false},
@@ -408,10 +424,10 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             s.order(d.gpu, accesses, 2);
             d.memory.touch(destination, s, true);
             scattered = record_moves(d, "device copy, out", out, 0, plan.bytes(), middle, side_of(destination, to.view),
-                                     &more, &full);
+                                     &done_out, &more, &full);
             if (scattered) note_written(plan, destination);
         }
-        if (full ? !session.submit() : !session.recorded(0)) break;
+        if (full ? !submit_full(session) : !session.recorded(0)) break;
         if (listed + more >= kManyRuns && !session.submit()) break;
     }
     if (between_id != kNoIndex) {
@@ -440,45 +456,44 @@ inline bool Copier::device_copy(const DeviceView &from, const DeviceView &to) {
     d.lock.unlock();
     if (!good) return false;
     if (overlap) return copy_through_region(plan, from, to);
-    for (;;) {
+    for (size_t done = 0;;) {
         Session session(user_context, failure);
         if (!session.begin(Need::batch, &d)) return false;
         Region &source = d.memory.region(from.region), &destination = d.memory.region(to.region);
         size_t listed = 0;
         bool full = false;
-        if (!record_copy(plan, source, from.view, destination, to.view, &listed, &full)) {
-            if (full && session.submit()) continue;
-            return false;
-        }
         d.memory.touch(source, d.submissions, false);
         d.memory.touch(destination, d.submissions, true);
+        if (!record_copy(plan, source, from.view, destination, to.view, &done, &listed, &full)) {
+            if (submit_full(session)) continue;
+            return false;
+        }
         note_written(plan, destination);
         return session.recorded(0) && (listed < kManyRuns || session.submit());
     }
 }
 
-// A long dense copy by the kernel for those. False with *full when the batch must be submitted first.
+// A long dense copy by the kernel for those. *done, and false with *full: as in record_moves.
 inline bool Copier::record_copy(const CopyPlan &plan, Region &source, const StridedView &from, Region &destination,
-                                const StridedView &to, size_t *listed, bool *full) {
+                                const StridedView &to, size_t *done, size_t *listed, bool *full) {
     Submissions &s = d.submissions;
     const Access accesses[2] = {access_of(source, from, false), access_of(destination, to, true)};
     s.order(d.gpu, accesses, 2);
     const uint64_t from_offset = source.offset + (uint64_t)plan.direct.source;
     const uint64_t to_offset = destination.offset + (uint64_t)plan.direct.destination;
-    size_t done = 0;
-    if (d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
+    if (*done == 0 && d.gpu.options.copy_kernel && number_of_runs(plan.direct) == 1 &&
         CopyKernel::suits(d.gpu, d.gpu.storage_range, from_offset, to_offset, plan.bytes())) {
         const size_t whole = plan.bytes() & ~(size_t)(kCopyUnit - 1);
         const CommandMark mark(d.gpu, s, TraceKind::gpu_copy, "device copy, by kernel", whole);
         if (d.copy_kernel.record(d.gpu, d.shapes, s, source.buffer, from_offset, destination.buffer, to_offset, whole,
                                  full)) {
-            done = whole;
+            *done = whole;
         } else if (*full) {
             return false;
         }
     }
-    return done == plan.bytes() || record_moves(d, "device copy", plan.direct, done, plan.bytes() - done,
-                                                side_of(source, from), side_of(destination, to), listed, full);
+    return *done == plan.bytes() || record_moves(d, "device copy", plan.direct, 0, plan.bytes(), side_of(source, from),
+                                                 side_of(destination, to), done, listed, full);
 }
 
 }  // namespace

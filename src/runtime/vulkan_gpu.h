@@ -215,7 +215,10 @@ inline VkResult create_bare_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags u
         info.pQueueFamilyIndices = gpu.sharing;
     }
     const VkResult result = gpu.vk.vkCreateBuffer(gpu.device, &info, gpu.callbacks, buffer);
-    if (result == VK_SUCCESS) gpu.vk.vkGetBufferMemoryRequirements(gpu.device, *buffer, needs);
+    if (result == VK_SUCCESS)
+        gpu.vk.vkGetBufferMemoryRequirements(gpu.device, *buffer, needs);
+    else
+        *buffer = VK_NULL_HANDLE;  // a call that failed may have left anything there
     return result;
 }
 
@@ -238,6 +241,7 @@ inline bool create_buffer(Gpu &gpu, uint64_t size, VkBufferUsageFlags usage, con
             info.memoryTypeIndex = order.types[i];
             out.type = order.types[i];
             result = gpu.vk.vkAllocateMemory(gpu.device, &info, gpu.callbacks, &out.memory);
+            if (result != VK_SUCCESS) out.memory = VK_NULL_HANDLE;
         }
     }
     if (result == VK_SUCCESS) {

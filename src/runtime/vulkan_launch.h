@@ -77,6 +77,7 @@ private:
     Kernel *kernel = nullptr;
     bool has_index_members = false;  // the newer kind of kernel
     bool has_bounces = false;        // an argument goes through a copy
+    Shortage shortage;
     uint64_t uniform_bytes = 0;
 
     Outcome attempt(Session &session);
@@ -310,11 +311,13 @@ inline Launch::Outcome Launch::allocate_bounces(Session &session, LaunchScratch 
             return Outcome::again;
         }
         uint64_t wait_for = 0;
-        a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, failure);
+        Failure refused;
+        a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, refused);
         if (a.bounce_region != kNoIndex) continue;
         free_bounces(d, scratch);
-        if (wait_for == 0) return Outcome::failed;
-        return session.end_and_wait(wait_for) ? Outcome::again : Outcome::failed;
+        if (shortage.make_room(session, wait_for)) return Outcome::again;
+        failure.because(refused.code) << refused.message;
+        return Outcome::failed;
     }
     return Outcome::done;
 }

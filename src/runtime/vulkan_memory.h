@@ -74,7 +74,7 @@ public:
     uint64_t alignment;
     uint64_t reserved_bytes;  // in blocks
     uint32_t block_count() const { return live_blocks; }
-    uint64_t used_bytes() const { return ranges.used_bytes() - kept.bytes(); }
+    uint64_t used_bytes() const { return ranges.used_bytes() - kept.bytes() - parked_bytes; }
 
     bool create(Gpu &gpu, Failure &failure) {
         VkBuffer probe = VK_NULL_HANDLE;
@@ -143,7 +143,7 @@ public:
 
     // Whether the CPU may write there now: the GPU is done with the region, and its writes reached the host's domain.
     bool is_free_for_cpu(const Region &r, const Submissions &s) const {
-        return last_use(r) <= s.completed && r.gpu_wrote <= s.host_epoch;
+        return last_use(r) <= s.completed && r.gpu_wrote <= s.host_done();
     }
 
     // The same where the CPU also reads at full speed.
@@ -186,14 +186,16 @@ public:
     // completion may free some; it is 0 when waiting cannot help, and then the failure is filled.
     uint32_t allocate(Gpu &gpu, uint64_t bytes, uint64_t completed, uint64_t *wait_for, Failure &failure);
 
-    // For an application's buffer. One that native_buffer gave out is another name for its region, as a crop is: its
-    // accesses are ordered with those of the other names, and it keeps the memory.
-    uint32_t wrap(VkBuffer buffer, uint64_t size, Failure &failure) {
+    // The region that native_buffer gave this buffer for; kNoIndex when it is none of ours.
+    uint32_t region_of_alias(VkBuffer buffer) const {
         for (uint32_t id = 0; id < regions.size(); id++) {
-            if (regions[id].references == 0 || regions[id].alias != buffer) continue;
-            add_reference(id);
-            return id;
+            if (regions[id].references && regions[id].alias == buffer) return id;
         }
+        return kNoIndex;
+    }
+
+    // For an application's buffer.
+    uint32_t wrap(VkBuffer buffer, uint64_t size, Failure &failure) {
         const uint32_t id = take_region();
         if (id == kNoIndex) {
             failure.because(kOutOfMemory) << "Vulkan: out of host memory for a region record";
@@ -227,15 +229,15 @@ public:
         return true;
     }
 
-    // See vulkan_buffers.h. Null with the reason in failure.
-    VkBuffer native_buffer(Gpu &gpu, uint32_t id, uint64_t origin, Failure &failure) {
+    // See vulkan_buffers.h. `begin`: of the data in the region. Null with the reason in failure.
+    VkBuffer native_buffer(Gpu &gpu, uint32_t id, int64_t begin, Failure &failure) {
         Region &r = regions[id];
-        if (r.range == Ranges::kNone) return r.buffer;
-        if (origin != 0) {
+        if (begin != 0) {
             failure.because(kUnimplemented)
-                << "Vulkan: a crop that begins at byte " << origin << " of its allocation has no VkBuffer of its own";
+                << "Vulkan: a crop that begins at byte " << begin << " of its allocation has no VkBuffer of its own";
             return VK_NULL_HANDLE;
         }
+        if (r.range == Ranges::kNone) return r.buffer;
         if (r.alias) return r.alias;
         VkMemoryRequirements needs;
         const char *call = "vkCreateBuffer";

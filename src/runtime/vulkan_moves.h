@@ -8,7 +8,7 @@
 #ifndef HALIDE_VULKAN_MOVES_H
 #define HALIDE_VULKAN_MOVES_H
 
-#include "vulkan_device.h"
+#include "vulkan_context.h"
 
 namespace halide_vulkan {
 namespace {
@@ -58,28 +58,38 @@ inline size_t record_runs(Device &d, const Runs &runs, size_t begin, size_t byte
 }
 
 // The same by whatever is faster: a kernel where the runs are many, else copy commands. False with *full when the batch
-// must be submitted first; what was recorded until then may be recorded again. *listed: runs that commands list.
-// `what`: the name of the whole for those who look.
+// must be submitted first (submit_full). *done: bytes of these that are recorded already, from the call before that was
+// full. *listed: runs that commands list. `what`: the name of the whole for those who look.
 inline bool record_moves(Device &d, const char *what, const Runs &runs, size_t begin, size_t bytes, CopySide from,
-                         CopySide to, size_t *listed, bool *full) {
+                         CopySide to, size_t *done, size_t *listed, bool *full) {
     *listed = 0;
     *full = false;
-    const CommandMark mark(d.gpu, d.submissions, TraceKind::gpu_copy, what, bytes);
-    if (d.gpu.options.copy_kernel && number_of_runs(runs, begin, bytes) >= kStridedRuns) {
-        while (bytes > 0) {
-            const size_t part = min_of(bytes, kGridBytes);
-            if (!d.strided_kernel.record(d.gpu, d.shapes, d.submissions, runs, begin, part, from, to, full)) break;
-            begin += part;
-            bytes -= part;
-            if (runs.dense == Runs::kSource) from.base += part;
-            if (runs.dense == Runs::kDestination) to.base += part;
-        }
-        // What a batch without another command has too little of, no batch has more of.
-        *full = *full && d.submissions.batch.commands > 0;
-        if (*full) return false;
+    const CommandMark mark(d.gpu, d.submissions, TraceKind::gpu_copy, what, bytes - *done);
+    const bool by_kernel = d.gpu.options.copy_kernel && number_of_runs(runs, begin, bytes) >= kStridedRuns;
+    const auto advance = [&](size_t part) {
+        begin += part;
+        bytes -= part;
+        if (runs.dense == Runs::kSource) from.base += part;
+        if (runs.dense == Runs::kDestination) to.base += part;
+    };
+    advance(*done);
+    while (by_kernel && bytes > 0) {
+        const size_t part = min_of(bytes, kGridBytes);
+        if (!d.strided_kernel.record(d.gpu, d.shapes, d.submissions, runs, begin, part, from, to, full)) break;
+        advance(part);
+        *done += part;
     }
+    if (*full) return false;
     if (bytes > 0) *listed = record_runs(d, runs, begin, bytes, from, to);
     return true;
+}
+
+// Submits a batch that had no room for the rest of a copy. What is in it of that copy was not counted yet, and a batch
+// without commands would stay open.
+inline bool submit_full(Session &session) {
+    FlushPolicy::Batch &batch = session.device->submissions.batch;
+    batch.commands = max_of(batch.commands, 1u);
+    return session.submit();
 }
 
 }  // namespace

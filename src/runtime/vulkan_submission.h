@@ -17,8 +17,9 @@
 // makes what is available visible to all that it starts (Vulkan 1.3, appendix B, "Availability, Visibility, and Domain
 // Operations"). Work that is not ours (an application's on the same queue) counts as a conflict with everything.
 //
-// A submission whose writes the CPU may look at, or write over, ends with a barrier to the host; `host_epoch` is the
-// newest that did, and covers all before it. Others do without: it costs 1.9 us of a launch that is waited for (H200).
+// A submission whose writes the CPU may look at, or write over, ends with a barrier to the host, which covers all
+// before it; host_done() is the newest that did and is done. Others do without: it costs 1.9 us of a launch that is
+// waited for (H200).
 //
 // A submission that the driver refuses is lost: its epoch counts as completed, its number is remembered, and what it
 // would have written is known to be wrong (see was_lost).
@@ -52,7 +53,8 @@ struct Slot {
     uint32_t pins;   // waiters that look at its progress without the lock
     uint32_t command_count;
     uint64_t submit_ns;
-    bool lost;  // the driver refused it
+    bool lost;          // the driver refused it
+    bool host_barrier;  // it ends with one
 };
 
 class Submissions {
@@ -67,6 +69,8 @@ public:
 
     uint64_t open_epoch() const { return submitted + 1; }
     uint64_t in_flight() const { return submitted - completed; }
+    // The epoch whose end is that of every command so far.
+    uint64_t newest_recorded() const { return open && batch.commands > 0 ? open_epoch() : submitted; }
     Slot &slot_of(uint64_t epoch) { return slots[epoch & (kSlots - 1)]; }
     uint32_t open_slot() const { return (uint32_t)(open_epoch() & (kSlots - 1)); }
     VkCommandBuffer commands() { return slot_of(open_epoch()).commands; }
@@ -201,7 +205,17 @@ public:
     // Submissions that were refused, ever.
     uint32_t losses() const { return lost_count; }
 
-    uint64_t host_epoch;   // what epochs up to here wrote, the CPU may touch when they are done
+    // What epochs up to here wrote, the CPU may touch: they are done, and so is a barrier to the host behind them. One
+    // that is still to run says nothing, whatever is done before it.
+    uint64_t host_done() const {
+        if (host_epoch <= completed) return host_epoch;
+        uint64_t newest = host_before;
+        for (const Slot &slot : slots) {
+            if (slot.host_barrier && slot.epoch <= completed) newest = max_of(newest, slot.epoch);
+        }
+        return newest;
+    }
+
     uint32_t row;          // submissions since a caller last waited
     uint64_t submissions;  // ever, for statistics
     uint64_t barriers, barriers_spared;
@@ -216,6 +230,8 @@ private:
     bool outside;          // work that is not ours may be on the queue
     bool outside_ordered;  // a barrier of the open batch waits for such work
     bool host_barrier;     // see end_with_host_barrier
+    uint64_t host_epoch;   // newest submission that ends with one
+    uint64_t host_before;  // newest of those whose slots are used again
     VkPipeline bound;      // in the open batch
     uint64_t scalars_used;
     // The newest refused submissions. Memory::note_losses marks the regions before one is overwritten here.
@@ -345,6 +361,8 @@ inline bool Submissions::open_batch(Gpu &gpu, Failure &failure) {
         gpu_failed(gpu, failure, call, result);
         return false;
     }
+    if (slot.host_barrier) host_before = max_of(host_before, slot.epoch);
+    slot.host_barrier = false;
     slot.lost = false;
     slot.epoch = open_epoch();
     open = true;
@@ -394,6 +412,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     slot.command_count = batch.commands;
     slot.submit_ns = now_ns(gpu.clock);
     submitted++;
+    slot.host_barrier = host_barrier;
     if (host_barrier) host_epoch = submitted;
     submissions++;
     commands_submitted += batch.commands;

@@ -221,6 +221,35 @@ TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
     unlink(path);
 }
 
+// The application has mapped what it wraps, and looks after a sync: what a kernel wrote there ends with a barrier to
+// the host, beside the one behind work that is not ours.
+TEST_F(FaultContext, WhatIsWrappedIsReadyForTheCpu) {
+    constexpr uint32_t kHostMemory = 3;  // of the h200, visible, coherent and cached
+    Trial run;
+    {
+        MockAppBuffer target(*app, 400, kHostMemory);
+        Ints in(100), ours(100), out(nullptr, 100);
+        upload(run, in, 3);
+        allocate(run, ours);
+        ASSERT_EQ(halide_vulkan_wrap_vk_buffer(nullptr, out, (uint64_t)target.buffer), 0);
+        launch(run, out, in, 1);
+        sync(run);
+        for (Ints *to : {&ours, &out}) {
+            mock_reset();
+            launch(run, *to, in, 5);
+            sync(run);
+            EXPECT_EQ(mock_count("vkCmdPipelineBarrier"), to == &out ? 2u : 1u);
+        }
+        for (int i = 0; i < 100; i++) {
+            int32_t value;
+            memcpy(&value, target.mapped + 4 * i, 4);
+            ASSERT_EQ(value, i * 3 + 5) << i;
+        }
+        EXPECT_EQ(halide_vulkan_detach_vk_buffer(nullptr, out), 0);
+    }
+    is_right(run);
+}
+
 // Whatever call fails during a change: the launch says so, the next one works, on the old queue or the new.
 TEST_F(FaultContext, AChangeThatFails) {
     bool failed = true;

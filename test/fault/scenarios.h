@@ -15,6 +15,8 @@
 
 extern "C" {
 uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *buf);
+int halide_vulkan_wrap_vk_buffer(void *user_context, halide_buffer_t *buf, uint64_t handle);
+int halide_vulkan_detach_vk_buffer(void *user_context, halide_buffer_t *buf);
 int halide_vulkan_release_unused_device_allocations(void *user_context);
 int halide_vulkan_device_release(void *user_context);
 void halide_vulkan_set_layer_names(const char *names);

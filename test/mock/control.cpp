@@ -31,7 +31,6 @@ std::atomic<bool> fast;
 MockCompletion completion = MOCK_AT_ONCE;
 uint32_t completion_polls = 0;
 bool lost_says_done = false;
-uint32_t most_sets = 0;
 
 namespace {
 
@@ -251,10 +250,6 @@ void mock_lost_says_done() {
     Guard lock(mutex);
     lost_says_done = true;
 }
-void mock_most_sets(uint32_t n) {
-    Guard lock(mutex);
-    most_sets = n;
-}
 uint64_t mock_barriers(uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses) {
     Guard lock(mutex);
     uint64_t count = 0;
@@ -291,7 +286,6 @@ void mock_clear() {
     by_number = {};
     loss = {};
     lost_says_done = false;
-    most_sets = 0;
     failed_calls = 0;
     first_result = VK_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include "state.h"
 
 #include <cstring>
+#include <tuple>
 
 namespace mock {
 
@@ -96,6 +97,22 @@ struct Hot;
     struct Hot<k##name> : std::bool_constant<is_hot(#name)> {};
 #include "calls.inc"
 
+// Calls that make one object. What such a call leaves behind its last argument when it fails is undefined: no handle.
+constexpr bool is_maker(const char *name) {
+    return (begins(name, "vkCreate") && !begins(name, "vkCreateComputePipelines")) || begins(name, "vkAllocateMemory");
+}
+template<Call C>
+struct Maker;
+#define MOCK_CALL(name, version, extension, errors, written)                                                           \
+    template<>                                                                                                         \
+    struct Maker<k##name> : std::bool_constant<is_maker(#name)> {};
+#include "calls.inc"
+
+template<typename Handle>
+void leave_undefined(Handle *out) {
+    memset((void *)out, 0xEE, sizeof(Handle));
+}
+
 template<Call C, typename Function>
 struct Entry;
 template<Call C, typename R, typename... A>
@@ -110,6 +127,9 @@ struct Entry<C, R(VKAPI_PTR *)(A...)> {
         if constexpr (std::is_same<R, VkResult>::value) {
             VkResult result = VK_SUCCESS;
             if (!take_failure(C, &result, checker.device)) result = behave(arguments...);
+            if constexpr (Maker<C>::value) {
+                if (result < 0) leave_undefined(std::get<sizeof...(A) - 1>(std::tie(arguments...)));
+            }
             note_result(C, result);
             return result;
         } else {

@@ -65,7 +65,8 @@ enum MockCompletion {
     X(const char *, logged, (uint64_t i, int *result), (i, result))                                                    \
     X(void, print_log, (FILE * to), (to))                                                                              \
     /* The nth following call of one name (1 = the next) returns result and does nothing; nth < 0: every call; 0:      \
-       none. Returns 0 for a name that is unknown or returns no VkResult. */                                           \
+       none. Where it would have put a handle is what is none. Returns 0 for a name that is unknown or returns no      \
+       VkResult. */                                                                                                    \
     X(int, fail, (const char *call, int nth, int result), (call, nth, result))                                         \
     /* The same for the nth call that can fail, whatever its name, with the choice-th of the errors that the           \
        specification allows it. for_good: all later calls of that name fail too. nth 0: none. Either way a device      \
@@ -78,8 +79,6 @@ enum MockCompletion {
     /* From its loss on, a device's timelines say UINT64_MAX and waits for them succeed, as some drivers' do. Until    \
        mock_clear. */                                                                                                  \
     X(void, lost_says_done, (void), ())                                                                                \
-    /* Descriptor pools for more than n sets are refused. Until mock_clear. */                                         \
-    X(void, most_sets, (uint32_t n), (n))                                                                              \
     /* Barriers recorded since the last reset that have all of these bits. */                                          \
     X(uint64_t, barriers, (uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses),    \
       (from_stages, from_accesses, to_stages, to_accesses))                                                            \

@@ -86,8 +86,10 @@ VkResult do_vkCreateDescriptorSetLayout(VkDevice handle, const VkDescriptorSetLa
 
 VkResult do_vkCreateDescriptorPool(VkDevice handle, const VkDescriptorPoolCreateInfo *info,
                                    const VkAllocationCallbacks *callbacks, VkDescriptorPool *out) {
-    if (most_sets && info->maxSets > most_sets) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    DescriptorPool *pool = make(get(handle), callbacks, out);
+    Device &device = get(handle);
+    if (device.profile && device.profile->sets_of_a_pool && info->maxSets > device.profile->sets_of_a_pool)
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    DescriptorPool *pool = make(device, callbacks, out);
     pool->sets_left = info->maxSets;
     for (uint32_t i = 0; i < info->poolSizeCount; i++)
         pool->left[info->pPoolSizes[i].type] += info->pPoolSizes[i].descriptorCount;

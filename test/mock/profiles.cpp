@@ -194,6 +194,25 @@ Profile unified() {
     return p;
 }
 
+// One memory again, which is full after 64 MiB, and what the CPU reads of it at full speed is not coherent.
+Profile tight() {
+    Profile p = unified();
+    p.name = "tight";
+    p.device = "Mock integrated GPU with little memory";
+    p.heaps = {{64 * kMiB, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}};
+    p.types = {{kLocal | kVisible | kCoherent, 0}, {kLocal | kVisible | kCached, 0}};
+    return p;
+}
+
+// A driver that runs out of descriptor sets soon.
+Profile few_sets() {
+    Profile p = plain();
+    p.name = "few_sets";
+    p.device = "Mock GPU with few descriptor sets";
+    p.sets_of_a_pool = 16;
+    return p;
+}
+
 // An NVIDIA H200: all of its memory is visible, and it has families of several kinds.
 Profile h200() {
     Profile p = plain();
@@ -234,8 +253,8 @@ Profile null() {
 const Profile *find_profile(const std::string &name) {
     // Made at the first question, which the constructor of another file may ask; never destroyed.
     static const std::vector<Profile> &all =
-        *new std::vector<Profile>{plain(),  vulkan10(), mobile(),  adreno(), v3d(),     moltenvk(),
-                                  window(), small(),    unified(), h200(),   untimed(), null()};
+        *new std::vector<Profile>{plain(), vulkan10(), mobile(), adreno(),   v3d(),  moltenvk(), window(),
+                                  small(), unified(),  tight(),  few_sets(), h200(), untimed(),  null()};
     for (const Profile &p : all) {
         if (name == p.name) return &p;
     }

@@ -26,6 +26,7 @@ struct Profile {
     uint32_t storage_range, uniform_range;
     uint32_t groups[3], group_size[3], invocations, shared_bytes, push_bytes;
     uint32_t storage_buffers;  // in one stage
+    uint32_t sets_of_a_pool;   // more are refused; 0: no limit
 
     std::vector<VkMemoryHeap> heaps;
     std::vector<VkMemoryType> types;

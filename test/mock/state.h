@@ -238,7 +238,6 @@ bool take_failure(Call call, VkResult *result, Device *device);
 extern MockCompletion completion;
 extern uint32_t completion_polls;
 extern bool lost_says_done;
-extern uint32_t most_sets;  // 0: any number
 // A barrier was recorded: stages and accesses before and after it.
 void note_barrier(uint32_t from_stages, uint32_t from_accesses, uint32_t to_stages, uint32_t to_accesses);
 // Whether the submit that is being made is the one that loses the device in flight.
