@@ -80,7 +80,7 @@ protected:
 // without an extension up must compute, whatever the alignments and kinds of memory are.
 TEST_F(MockDevices, EachComputes) {
     for (const char *profile :
-         {"plain", "vulkan10", "mobile", "adreno", "v3d", "moltenvk", "window", "unified", "h200"}) {
+         {"plain", "vulkan10", "old", "mobile", "adreno", "v3d", "moltenvk", "window", "unified", "h200"}) {
         for (const uint32_t polls : {0u, 3u}) {
             start(profile);
             mock_completion(polls ? MOCK_AFTER_POLLS : MOCK_AT_ONCE, polls);
