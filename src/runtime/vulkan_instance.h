@@ -165,10 +165,9 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     const char *extensions[36];
     uint32_t extension_count = 0;
     VkInstanceCreateFlags flags = 0;
-    if (in.api_version < VK_API_VERSION_1_1 &&
-        has_extension(offered, VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME)) {
+    // Behind a newer loader too: a device of Vulkan 1.0 can be asked in no other way.
+    if (has_extension(offered, VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME))
         extensions[extension_count++] = VK_KHR_GET_PHYSICAL_DEVICE_PROPERTIES_2_EXTENSION_NAME;
-    }
     if (has_extension(offered, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) {
         extensions[extension_count++] = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;
         flags |= VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR;

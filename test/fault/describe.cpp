@@ -70,6 +70,7 @@ TEST_F(MockDescribe, EachDevice) {
     } devices[] = {
         {"plain", "Mock discrete GPU", "\"float64\":true"},
         {"vulkan10", "Mock Vulkan 1.0 GPU", "\"float64\":false"},
+        {"old", "Mock older GPU", "\"int8\":true"},
         {"mobile", "Mock mobile GPU", "\"nonCoherentAtomSize\":256"},
         {"adreno", "Mock Adreno", "\"maxComputeWorkGroupInvocations\":1024"},
         {"v3d", "Mock V3D 7.1", "\"int16\":false"},
@@ -82,7 +83,7 @@ TEST_F(MockDescribe, EachDevice) {
         start(d.profile);
         const std::string text = describe();
         for (const std::string &part : {std::string("\"name\":\"") + d.name, std::string(d.part),
-                                       std::string("\"chosen\":0"), std::string("\"stage\":\"done\"")})
+                                        std::string("\"chosen\":0"), std::string("\"stage\":\"done\"")})
             EXPECT_TRUE(contains(text, part)) << part << " is not in " << text;
         EXPECT_FALSE(contains(text, "\"in_use\"")) << text;
         EXPECT_EQ(mock_count_prefix("vkCreateDevice"), 0u) << "asking makes no device";

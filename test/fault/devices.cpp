@@ -23,7 +23,7 @@ namespace {
 // A small device was told to have no Vulkan, or failed where extensions were missing: everything from Vulkan 1.0
 // without an extension up must compute, whatever the alignments and kinds of memory are.
 TEST_F(MockDevices, EachComputes) {
-    for (const char *profile : {"plain", "vulkan10", "mobile", "adreno", "v3d", "moltenvk", "window", "unified",
+    for (const char *profile : {"plain", "vulkan10", "old", "mobile", "adreno", "v3d", "moltenvk", "window", "unified",
                                 "tight", "few_sets", "h200"}) {
         for (const uint32_t polls : {0u, 3u}) {
             start(profile);

@@ -67,6 +67,18 @@ Profile vulkan10() {
     return p;
 }
 
+// Vulkan 1.0 behind a loader that knows more, and the extensions that small types need.
+Profile old() {
+    Profile p = plain();
+    p.name = "old";
+    p.device = "Mock older GPU";
+    p.version = VK_API_VERSION_1_0;
+    p.extensions = {"VK_KHR_storage_buffer_storage_class", "VK_KHR_16bit_storage", "VK_KHR_8bit_storage",
+                    "VK_KHR_shader_float16_int8"};
+    p.timeline = false;
+    return p;
+}
+
 // A telephone's: one heap, cached memory is not coherent, wide alignments.
 Profile mobile() {
     Profile p = plain();
@@ -253,8 +265,8 @@ Profile null() {
 const Profile *find_profile(const std::string &name) {
     // Made at the first question, which the constructor of another file may ask; never destroyed.
     static const std::vector<Profile> &all =
-        *new std::vector<Profile>{plain(), vulkan10(), mobile(), adreno(),   v3d(),  moltenvk(), window(),
-                                  small(), unified(),  tight(),  few_sets(), h200(), untimed(),  null()};
+        *new std::vector<Profile>{plain(), vulkan10(), old(),   mobile(),   adreno(), v3d(),     moltenvk(), window(),
+                                  small(), unified(),  tight(), few_sets(), h200(),   untimed(), null()};
     for (const Profile &p : all) {
         if (name == p.name) return &p;
     }
