@@ -14,7 +14,7 @@
 namespace halide_vulkan {
 namespace {
 
-inline bool move_along(StridedView &view, int dimension, int64_t steps) {
+HALIDE_VULKAN_COLD inline bool move_along(StridedView &view, int dimension, int64_t steps) {
     int64_t bytes;
     return checked_mul(view.stride[dimension], steps, &bytes) && checked_add(view.offset, bytes, &view.offset);
 }
@@ -37,7 +37,7 @@ inline bool plan_overlap(const halide_buffer_t *src, const halide_buffer_t *dst,
         const int64_t begin = max_of(s0, d0), end = min_of(s0 + src->dim[i].extent, d0 + dst->dim[i].extent);
         from.extent[i] = to.extent[i] = max_of<int64_t>(0, end - begin);
         if (end <= begin) continue;  // nothing is copied; where that would be may be no number
-        if (!move_along(from, i, begin - s0) || !move_along(to, i, begin - d0)) {
+        if ((begin != s0 && !move_along(from, i, begin - s0)) || (begin != d0 && !move_along(to, i, begin - d0))) {
             failure.because(kExtentsTooLarge) << "Vulkan: a copy of a buffer that spans more than 2^63 bytes";
             return false;
         }
