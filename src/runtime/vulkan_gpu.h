@@ -160,6 +160,11 @@ HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char
         kept << "the device was lost in " << call;
         gpu.last_kernels.tell(kept);
         kept << "; halide_device_release starts afresh";
+    } else if (result == VK_ERROR_DEVICE_LOST) {
+        // Another thread met the loss first, while this one was in its call: the first cause is everybody's.
+        Text text = failure.because(kGpuDeviceError);
+        text << kOrigin << gpu.lost_message;
+        return text;
     }
     Text text = call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
     if (result == VK_ERROR_DEVICE_LOST) gpu.last_kernels.tell(text);

@@ -230,10 +230,7 @@ TEST_F(GpuBusyUploads, AmongMallocsAndFrees) {
 }
 
 // Memory that is the host's own: all of it, at full speed. What a discrete GPU lets the CPU see is not.
-bool is_unified() {
-    constexpr int kIntegrated = 1, kCpu = 4;  // VkPhysicalDeviceType
-    return hv_layer_device_type() == kIntegrated || hv_layer_device_type() == kCpu;
-}
+bool is_unified() { return hv_layer_is_integrated() || hv_layer_is_cpu(); }
 
 // Unified memory needs no copy by the GPU, whatever the size.
 TEST_F(GpuBusyUploads, LargeUploadsToUnifiedMemory) {

@@ -42,11 +42,17 @@ int exit_code_of(pid_t child) {
 }
 
 // Runs `what` in a fork; it returns whether all was as it must be. The child ends as a process does, with its exit
-// handlers and destructors.
+// handlers and destructors, where the driver allows it.
 int in_a_fork(const std::function<bool()> &what) {
     const pid_t child = fork();
     if (child != 0) return exit_code_of(child);
-    exit(what() ? 0 : 1);
+    const int code = what() ? 0 : 1;
+    if (hv_layer_told_vendor(0x10de)) {
+        // Of NVIDIA's driver (580) an exit handler crashes in any child, one that calls nothing of ours too.
+        fflush(nullptr);
+        _exit(code);
+    }
+    exit(code);
 }
 
 class GpuProcesses : public ::testing::Test {

@@ -93,7 +93,9 @@ TEST_F(GpuProfile, EachKernelIsWaitedFor) {
         heavy.realize(context.jit(), out, profiled);
         EXPECT_EQ(hv_layer_count_prefix("vkCmdDispatch"), 2u);
         EXPECT_EQ(hv_layer_count_prefix("vkQueueSubmit"), 2u) << "they share a submission";
-        EXPECT_GE(hv_layer_count("vkWaitForFences") + hv_layer_count("vkWaitSemaphores"), 2u);
+        if (hv_layer_is_cpu()) {  // others are polled
+            EXPECT_GE(hv_layer_count("vkWaitForFences") + hv_layer_count("vkWaitSemaphores"), 2u);
+        }
         EXPECT_GE(share_of(context, light), 0);
         EXPECT_GE(share_of(context, heavy), 0);
         ASSERT_OK(out.copy_to_host());

@@ -85,8 +85,8 @@ TEST_F(GpuWaits, LongWaitsSleep) {
         double sum = 0;
         for (double one : used) sum += one;
         printf("%d threads waited %.3f s and used %.4f s of processor time\n", threads, waited, sum);
-        // Each may spin for 60 us first.
-        EXPECT_LT(sum, 0.05 * waited + 0.0001 * threads) << threads << " threads";
+        // Each may spin for 60 us first, and wakes up to return: 280 us of 8 threads on an H200.
+        EXPECT_LT(sum, 0.05 * waited + 0.0002 * threads) << threads << " threads";
     }
 }
 

@@ -28,7 +28,8 @@
     X(uint64_t, count, (const char *call), (call))                                                                     \
     /* Calls of all entry points whose names begin so: "vkCreate", "vkCmdDispatch", "vk" for all. */                   \
     X(uint64_t, count_prefix, (const char *prefix), (prefix))                                                          \
-    /* Of the calls of vkCmdPipelineBarrier, those that only make memory ready for the CPU: to the host stage alone. */ \
+    /* Of the calls of vkCmdPipelineBarrier, those that only make memory ready for the CPU: to the host stage alone.   \
+     */                                                                                                                \
     X(uint64_t, host_barriers, (void), ())                                                                             \
     /* All counts to 0. Failures, limits and the ledger stay. */                                                       \
     X(void, reset, (void), ())                                                                                         \
@@ -124,6 +125,11 @@ inline void *hv_layer_file() {
     }
 HV_LAYER_FUNCTIONS(X)
 #undef X
+
+// VkPhysicalDeviceType, of the device that was made last.
+inline bool hv_layer_is_integrated() { return hv_layer_device_type() == 1; }
+inline bool hv_layer_is_discrete() { return hv_layer_device_type() == 2; }
+inline bool hv_layer_is_cpu() { return hv_layer_device_type() == 4; }
 
 // What is live after a device's release and should not be. One instance may be: our runtime keeps it on purpose where
 // there is an NVIDIA device, whose driver cannot be loaded often (vulkan_anchor.h).

@@ -133,6 +133,8 @@ Next &add_next(void *key) {
     std::lock_guard<std::mutex> lock(next_mutex);
     for (Next &next : nexts) {
         if (next.key.load() == nullptr || next.key.load() == key) {
+            next.lost = false;  // the place may have been a lost device's
+            next.device = VK_NULL_HANDLE;
             next.key.store(key, std::memory_order_release);
             return next;
         }

@@ -73,7 +73,12 @@ private:
             if (value.type().is_int()) value = Halide::cast(value.type().with_code(halide_type_uint), value);
             return Halide::cast(type, Halide::cast<int32_t>(value & Halide::cast(value.type(), 127))) - 50.0f;
         }
-        if (value.type().is_float()) value = Halide::cast<int32_t>(value);
+        if (value.type().is_float()) {
+            value = Halide::cast<int32_t>(value);
+            // Halide makes one cast of two. What of a float does not fit the second type is the device's to decide
+            // then, and an H200 decides otherwise than a CPU.
+            if (type.is_uint() || type.bits() < 32) value = value & 127;
+        }
         return Halide::cast(type, value);
     }
 
