@@ -58,7 +58,8 @@ inline void keep_message(void *, const char *message) { messages().push_back(mes
 class Printed {
 public:
     static void keep(void *, const char *text) {
-        if (strncmp(text, "Vulkan: vk", 10) == 0) return;  // the loader's, through a debug messenger
+        // The loader's, through a debug messenger: of the call that failed, and of a function of its own.
+        if (strncmp(text, "Vulkan: vk", 10) == 0 || strncmp(text, "Vulkan: loader_", 15) == 0) return;
         const std::lock_guard<std::mutex> lock(mutex());
         lines().push_back(text);
     }
