@@ -196,6 +196,9 @@ public:
         return Text(message, sizeof(message));
     }
 
+    // A cause that was kept apart until it was known to be one.
+    HALIDE_VULKAN_COLD void take(const Failure &cause) { because(cause.code) << cause.message; }
+
 private:
     char scratch[8];
 };

@@ -100,8 +100,7 @@ inline uint64_t allocate_buffer(void *user_context, uint64_t bytes, uint64_t ori
         Failure refused;
         const uint32_t region = now.memory.allocate(now.gpu, bytes, now.submissions.completed, &wait_for, refused);
         if (region == kNoIndex) {
-            if (shortage.make_room(session, wait_for)) continue;
-            failure.because(refused.code) << refused.message;
+            if (shortage.make_room(session, wait_for, refused)) continue;
             return 0;
         }
         const uint64_t number =

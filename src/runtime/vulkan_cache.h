@@ -136,8 +136,8 @@ private:
         char line[1400];
         if (!where) where = path;
         halide_mutex_lock(&lock);
-        Text(note, sizeof(note)) << "pipeline cache: " << what << " (" << why << "): " << where;
-        Text(line, sizeof(line) - 1) << "Vulkan: pipeline cache: " << what << " (" << why << "): " << where;
+        Text(line, sizeof(line) - 1) << kOrigin << "pipeline cache: " << what << " (" << why << "): " << where;
+        Text(note, sizeof(note)) << without_origin(line);
         line[text_length(line) + 1] = 0;
         line[text_length(line)] = '\n';
 #ifdef DEBUG_RUNTIME

@@ -211,6 +211,7 @@ public:
     }
 
 private:
+    friend class Shortage;  // tells its failure
     void *user_context;
     Failure &failure;
     bool acquired = false;
@@ -254,20 +255,21 @@ private:
 // What gives way when a region is refused, for the call that asked for it.
 class Shortage {
 public:
-    // `wait_for`: an epoch whose end frees memory, 0: none is known. True: ask again, in another session. False with no
-    // failure: nothing is left that could go.
-    bool make_room(Session &session, uint64_t wait_for) {
-        if (wait_for) return session.end_and_wait(wait_for);
+    // `wait_for`: an epoch whose end frees memory, 0: none is known. True: ask again, in another session. Else nothing
+    // is left that could go, and the refusal is the session's failure; or a wait failed, and that is.
+    bool make_room(Session &session, uint64_t wait_for, const Failure &refused) {
         Device &d = *session.device;
         const Submissions &s = d.submissions;
-        if (d.gpu.lost) return false;
-        // Staging goes last: where device and host share their memory, it is memory for buffers too. Then what was
-        // recorded is waited for, once: it holds staging, and memory of the driver's own.
-        if (d.staging.trim(d.gpu, s.completed)) return true;
-        const uint64_t newest = s.newest_recorded();
-        if (waited || newest <= s.completed) return false;
-        waited = true;
-        return session.end_and_wait(newest);
+        if (!wait_for && !d.gpu.lost) {
+            // Staging goes last: where device and host share their memory, it is memory for buffers too. Then what was
+            // recorded is waited for, once: it holds staging, and memory of the driver's own.
+            if (d.staging.trim(d.gpu, s.completed)) return true;
+            if (!waited && s.newest_recorded() > s.completed) wait_for = s.newest_recorded();
+            waited = true;
+        }
+        if (wait_for) return session.end_and_wait(wait_for);
+        session.failure.take(refused);
+        return false;
     }
 
 private:

@@ -125,7 +125,7 @@ inline Reserved Copier::reserve(size_t bytes, StagingPiece &piece, bool may_wait
         }
         const bool unsubmitted = wait_for > s.submitted;
         d.lock.unlock();
-        if (result == Reserved::failed && !gave_way) failure.because(refused.code) << refused.message;
+        if (result == Reserved::failed && !gave_way) failure.take(refused);
         if (!gave_way && (result != Reserved::full || !may_wait)) return result;
         if (gave_way && wait_for == 0) continue;
         if (unsubmitted) {
@@ -399,8 +399,7 @@ inline bool Copier::copy_through_region(const CopyPlan &plan, const DeviceView &
             Failure refused;
             between_id = d.memory.allocate(d.gpu, plan.bytes(), s.completed, &wait_for, refused);
             if (between_id == kNoIndex) {
-                if (shortage.make_room(session, wait_for)) continue;
-                failure.because(refused.code) << refused.message;
+                if (shortage.make_room(session, wait_for, refused)) continue;
                 break;
             }
         }

@@ -151,30 +151,31 @@ inline void name_object(const Gpu &gpu, VkObjectType type, H handle, const char 
     if (__builtin_expect(gpu.abilities.debug_utils, 0)) give_name(gpu, type, handle_number(handle), what, number);
 }
 
-// Reports a failed call, and latches the loss of the device.
+// Of a device that is lost: the first cause, whoever met it.
+HALIDE_VULKAN_COLD inline Text tell_lost(const Gpu &gpu, Failure &failure) {
+    Text text = failure.because(kGpuDeviceError);
+    text << kOrigin << gpu.lost_message;
+    return text;
+}
+
+// Reports a failed call, and latches the loss of the device. A call that meets it after another thread's tells that.
 HALIDE_VULKAN_COLD inline Text gpu_failed(Gpu &gpu, Failure &failure, const char *call, VkResult result,
                                           int code = kGenericError) {
-    if (result == VK_ERROR_DEVICE_LOST && !gpu.lost) {
-        gpu.lost = true;
-        Text kept(gpu.lost_message, sizeof(gpu.lost_message));
-        kept << "the device was lost in " << call;
-        gpu.last_kernels.tell(kept);
-        kept << "; halide_device_release starts afresh";
-    } else if (result == VK_ERROR_DEVICE_LOST) {
-        // Another thread met the loss first, while this one was in its call: the first cause is everybody's.
-        Text text = failure.because(kGpuDeviceError);
-        text << kOrigin << gpu.lost_message;
-        return text;
-    }
-    Text text = call_failed(failure, call, result, result == VK_ERROR_DEVICE_LOST ? (int)kGpuDeviceError : code);
-    if (result == VK_ERROR_DEVICE_LOST) gpu.last_kernels.tell(text);
+    if (result != VK_ERROR_DEVICE_LOST) return call_failed(failure, call, result, code);
+    if (gpu.lost) return tell_lost(gpu, failure);
+    gpu.lost = true;
+    Text kept(gpu.lost_message, sizeof(gpu.lost_message));
+    kept << "the device was lost in " << call;
+    gpu.last_kernels.tell(kept);
+    kept << "; halide_device_release starts afresh";
+    Text text = call_failed(failure, call, result, kGpuDeviceError);
+    gpu.last_kernels.tell(text);
     return text;
 }
 
 inline bool check_not_lost(Gpu &gpu, Failure &failure) {
-    if (!gpu.lost) return true;
-    failure.because(kGpuDeviceError) << "Vulkan: " << gpu.lost_message;
-    return false;
+    if (gpu.lost) tell_lost(gpu, failure);
+    return !gpu.lost;
 }
 
 // An application may lend a queue of another family from one call to the next. A buffer that is not shared would have

@@ -315,9 +315,7 @@ inline Launch::Outcome Launch::allocate_bounces(Session &session, LaunchScratch 
         a.bounce_region = d.memory.allocate(d.gpu, a.binding.range, d.submissions.completed, &wait_for, refused);
         if (a.bounce_region != kNoIndex) continue;
         free_bounces(d, scratch);
-        if (shortage.make_room(session, wait_for)) return Outcome::again;
-        failure.because(refused.code) << refused.message;
-        return Outcome::failed;
+        return shortage.make_room(session, wait_for, refused) ? Outcome::again : Outcome::failed;
     }
     return Outcome::done;
 }

@@ -436,7 +436,7 @@ inline bool Memory::add_block_for(Gpu &gpu, uint64_t bytes, uint64_t completed, 
         Failure ignored;
         if (add_block(gpu, wanted, ignored)) return true;
         if (gpu.lost) {
-            failure.because(ignored.code) << ignored.message;
+            failure.take(ignored);
             return false;
         }
     }

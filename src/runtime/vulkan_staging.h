@@ -74,7 +74,7 @@ public:
             }
             // With some staging there already, a refused ring only means less overlap.
             if (count == 0 || gpu.lost) {
-                failure.because(refused.code) << refused.message;
+                failure.take(refused);
                 return Reserved::failed;
             }
         }

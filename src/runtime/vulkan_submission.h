@@ -382,7 +382,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     if (gpu.lost) {  // by another call, since the batch was begun
         Failure known;
         check_not_lost(gpu, known);
-        failure.because(known.code) << known.message;
+        failure.take(known);
         give_up_batch(known);
         return false;
     }
@@ -404,7 +404,7 @@ inline bool Submissions::submit(Gpu &gpu, Failure &failure) {
     if (result != VK_SUCCESS) {
         gpu_failed(gpu, cause_of_loss, call, result)
             << " for a submission of " << batch.commands << " commands; what they were to write is lost";
-        failure.because(cause_of_loss.code) << cause_of_loss.message;
+        failure.take(cause_of_loss);
         give_up_batch(cause_of_loss);
         return false;
     }
