@@ -6,6 +6,7 @@
 // notices a command buffer on a queue of another family, and whatever is reset or destroyed while it is in use.
 
 #include "scenarios.h"
+#include "scratch.h"
 
 #include "../mock/mock_app.h"
 
@@ -188,9 +189,6 @@ TEST_F(FaultContext, AContextThatVanishesDuringARelease) {
 
 // With a trace, commands are timed only where the queue's family can.
 TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
-    char path[] = "/tmp/fault_context_trace.XXXXXX";
-    const int file = mkstemp(path);
-    ASSERT_GE(file, 0);
     EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
     application.app = nullptr;
     app.reset();
@@ -199,7 +197,7 @@ TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
     application.app = app.get();
     before = mock_live("");
     use(0, 0);
-    halide_vulkan_set_trace_file(path);
+    halide_vulkan_set_trace_file((Scratch::folder() / "trace.json").c_str());
     Trial run;
     {
         Ints a(300), b(300);
@@ -217,8 +215,6 @@ TEST_F(FaultContext, ATracedContextOfAFamilyWithoutTimestamps) {
     }
     is_right(run);
     halide_vulkan_set_trace_file("");
-    close(file);
-    unlink(path);
 }
 
 // The application has mapped what it wraps, and looks after a sync: what a kernel wrote there ends with a barrier to

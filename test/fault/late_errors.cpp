@@ -7,7 +7,7 @@
 //
 // Commands are batched by count here, so a launch returns before anything is submitted.
 
-#include "scenarios.h"
+#include "mock_devices.h"
 
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
@@ -15,11 +15,10 @@
 namespace fault {
 namespace {
 
-class FaultLateErrors : public ::testing::Test {
+class FaultLateErrors : public MockDevices {
 protected:
     void SetUp() override {
-        register_kernels();
-        halide_set_error_handler(keep_message);
+        MockDevices::SetUp();
         start("plain", {{"HL_VK_FLUSH", "count"}});
     }
     void TearDown() override {
@@ -27,25 +26,8 @@ protected:
         mock_completion(MOCK_AT_ONCE, 0);
         EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
         EXPECT_EQ(said(), "");
-        EXPECT_EQ(mock_live(""), 0);
-        EXPECT_EQ(mock_wrong_uses(), 0u) << mock_wrong_use();
         EXPECT_EQ(HostMemory::get().wrong_frees(), 0u);
-        for (const std::string &name : set) unsetenv(name.c_str());
-        mock_forgive();
-    }
-    void start(const char *profile, const std::vector<std::pair<std::string, std::string>> &options) {
-        halide_vulkan_device_release(nullptr);
-        mock_clear();
-        mock_forgive();
-        mock_completion(MOCK_AT_ONCE, 0);
-        ASSERT_TRUE(mock_profile(profile));
-        for (const std::string &name : set) unsetenv(name.c_str());
-        set.clear();
-        for (const auto &option : options) {
-            setenv(option.first.c_str(), option.second.c_str(), 1);
-            set.push_back(option.first);
-        }
-        messages().clear();
+        MockDevices::TearDown();
     }
     static std::string said() {
         std::string all;

@@ -3,7 +3,7 @@
 //
 // The mock carries commands out in order, so a missing barrier shows in no result; the barriers themselves are counted.
 
-#include "scenarios.h"
+#include "mock_devices.h"
 
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
@@ -65,29 +65,15 @@ struct TheirBuffer {
     TheirBuffer(const TheirBuffer &) = delete;
 };
 
-class FaultLent : public ::testing::Test {
+class FaultLent : public MockDevices {
 protected:
     void SetUp() override {
-        register_kernels();
-        halide_set_error_handler(keep_message);
-        signal(SIGALRM, on_alarm);
-        mock_clear();
-        mock_forgive();
-        mock_completion(MOCK_AT_ONCE, 0);
-        ASSERT_TRUE(mock_profile("plain"));
-        setenv("HL_VK_FLUSH", "count", 1);
+        MockDevices::SetUp();
+        start("plain", {{"HL_VK_FLUSH", "count"}});
     }
     void TearDown() override {
-        mock_clear();
         mock_completion(MOCK_AT_ONCE, 0);
-        EXPECT_EQ(halide_vulkan_device_release(nullptr), 0);
-        EXPECT_EQ(mock_live(""), 0);
-        EXPECT_EQ(mock_wrong_uses(), 0u) << mock_wrong_use();
-        unsetenv("HL_VK_FLUSH");
-    }
-    static void is_right(Trial &run) {
-        EXPECT_EQ(run.check({}, 0), "");
-        EXPECT_FALSE(run.any_failed()) << run.said();
+        MockDevices::TearDown();
     }
     // Barriers that wait for whatever an application may have submitted.
     static uint64_t barriers_for_anything() {

@@ -9,36 +9,13 @@
 #define HALIDE_VULKAN_FAULT_OPTION_SCENARIOS_H
 
 #include "scenarios.h"
+#include "scratch.h"
 
-#include <filesystem>
 #include <fstream>
 
 extern "C" void halide_vulkan_set_trace_file(const char *name);
 
 namespace fault {
-
-namespace fs = std::filesystem;
-
-// A folder of this process, which goes with it.
-class Scratch {
-public:
-    static const fs::path &folder() {
-        static const Scratch it;
-        return it.path;
-    }
-
-private:
-    fs::path path;
-    Scratch() {
-        std::string name = (fs::temp_directory_path() / "halide-fault-XXXXXX").string();
-        if (!mkdtemp(name.data())) abort();
-        path = name;
-    }
-    ~Scratch() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-};
 
 inline std::string content_of(const fs::path &path) {
     std::ifstream stream(path, std::ios::binary);

@@ -28,8 +28,7 @@
     X(uint64_t, count, (const char *call), (call))                                                                     \
     /* Calls of all entry points whose names begin so: "vkCreate", "vkCmdDispatch", "vk" for all. */                   \
     X(uint64_t, count_prefix, (const char *prefix), (prefix))                                                          \
-    /* Of the calls of vkCmdPipelineBarrier, those that only make memory ready for the CPU: to the host stage alone.   \
-     */                                                                                                                \
+    /* Of the calls of vkCmdPipelineBarrier, those that only make memory ready for the CPU: to the host alone. */      \
     X(uint64_t, host_barriers, (void), ())                                                                             \
     /* All counts to 0. Failures, limits and the ledger stay. */                                                       \
     X(void, reset, (void), ())                                                                                         \

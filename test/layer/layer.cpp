@@ -424,7 +424,6 @@ VkResult around(Tag<kvkCreateDevice>, Next &instance, VkPhysicalDevice physical,
     next.get_device_proc = get;
     next.physical = physical;
     next.device = *made;
-    next.lost = false;
     for (int i = 0; i < kCallCount; i++) next.call[i] = get(*made, kCallNames[i]);
     // Kept beside the device's own, for real_memory_type and for the header of a pipeline cache.
     next.call[kvkGetPhysicalDeviceProperties] = instance.call[kvkGetPhysicalDeviceProperties];
