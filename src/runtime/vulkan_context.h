@@ -37,6 +37,7 @@ struct OwnContext {
     uint32_t deserted;    // the process ends while somebody holds the lock: nobody takes it any more; atomic
     uint64_t acquires;    // ever, by whomever
     uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
+    bool lent;            // a device was lent, ever: the exit handler is registered
     uint32_t compiled;    // something was compiled since the context was made; atomic
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
@@ -58,6 +59,13 @@ constexpr int kExitPatience_ms = 1000;
 // Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
 // registered last runs first. The handler runs as often as it was registered; the first time does the work.
 inline void register_exit_handler() { run_at_exit(leave_process); }
+
+// With devices.creating held. Once will do: of a lent device the handler touches nothing. Without it nobody would know,
+// when this module is unloaded, whether the process goes on.
+inline void note_lent_device() {
+    if (!own_context.lent) register_exit_handler();
+    own_context.lent = true;
+}
 
 // Before a device is made. Its handler is registered before the context's, so it runs after it, and the trace has it
 // all.
@@ -116,7 +124,6 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     if (c.physical && c.family != kNoIndex)
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
     if (c.device) {
-        mark_process();
         __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
         register_exit_handler();
         const PFN_vkGetDeviceQueue get_queue =
@@ -329,6 +336,7 @@ inline bool Session::acquire(Need need) {
             if (device) {
                 add_user(device);
                 list_device(device);
+                note_lent_device();
             }
         }
         halide_mutex_unlock(&devices.creating);

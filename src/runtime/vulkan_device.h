@@ -121,6 +121,7 @@ inline void destroy_state(Device *d) {
 inline Device *create_state(void *user_context, const VkAllocationCallbacks *callbacks, VkInstance instance,
                             VkPhysicalDevice physical, VkDevice device, VkQueue queue, uint32_t family,
                             const DeviceAbilities &abilities, Failure &failure) {
+    mark_process();
     NumberOptions options;
     AllocConfig config;
     if (!read_number_options(options, failure) ||

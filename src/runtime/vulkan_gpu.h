@@ -327,9 +327,9 @@ inline bool spinning_pays(const NumberOptions &options, VkPhysicalDeviceType typ
 }
 
 // Threads that help the caller with a large copy. Half the cores: the program has other things to do. Where the cores
-// are not known, none.
+// are not known, none. The option counts the caller too.
 inline uint32_t copy_threads(const NumberOptions &options, uint32_t cores) {
-    return options.copy_threads ? options.copy_threads : min_of(7u, cores / 2);
+    return options.copy_threads ? options.copy_threads - 1 : min_of(7u, cores / 2);
 }
 
 }  // namespace

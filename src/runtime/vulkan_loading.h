@@ -55,6 +55,8 @@ __attribute__((destructor)) void unload_module() {
         tracer.stop();
         return;
     }
+    // What is listed now was lent, and not released: its objects stay, for it may be gone already, but not its threads.
+    for (Device *d = devices.first; d; d = d->next) d->workers.stop();
     has_exit_handlers = 0;
     tracer.forget();
     modules.forget_all();

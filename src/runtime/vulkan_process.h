@@ -7,7 +7,7 @@
 //
 // What is to run at its exit is kept here too.
 //
-// Thread rule: mark once under the context's lock, then only read; unmark when no other thread is in this runtime.
+// Thread rule: mark from any thread, as often as there are devices; unmark when no other thread is in this runtime.
 
 #ifndef HALIDE_VULKAN_PROCESS_H
 #define HALIDE_VULKAN_PROCESS_H
@@ -35,9 +35,15 @@ inline bool run_at_exit(void (*handler)(void *)) {
 
 uint32_t *fork_page;  // null: not marked, or not possible
 
+inline void unmap_fork_page(void *page) {
+    typedef int (*Unmap)(void *, size_t);
+    const Unmap unmap = page ? (Unmap)halide_get_symbol("munmap") : nullptr;
+    if (unmap) unmap(page, kForkPageBytes);
+}
+
 inline void mark_process() {
 #ifndef WINDOWS
-    if (fork_page) return;
+    if (__atomic_load_n(&fork_page, __ATOMIC_ACQUIRE)) return;
     typedef void *(*Map)(void *, size_t, int, int, int, intptr_t);
     typedef int (*Advise)(void *, size_t, int);
     const Map map = (Map)halide_get_symbol("mmap");
@@ -45,20 +51,20 @@ inline void mark_process() {
     if (!map || !advise) return;
     // Linux' numbers: readable and writable; private and anonymous; MADV_WIPEONFORK. Another system refuses the advice.
     void *page = map(nullptr, kForkPageBytes, 1 | 2, 0x02 | 0x20, -1, 0);
-    if (page == (void *)-1 || advise(page, kForkPageBytes, 18) != 0) return;
+    if (page == (void *)-1) return;
     *(uint32_t *)page = 1;
-    __atomic_store_n(&fork_page, (uint32_t *)page, __ATOMIC_RELEASE);
+    uint32_t *none = nullptr;
+    if (advise(page, kForkPageBytes, 18) != 0 ||
+        !__atomic_compare_exchange_n(&fork_page, &none, (uint32_t *)page, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+        unmap_fork_page(page);
+    }
 #endif
 }
 
 // When this runtime is unloaded.
 inline void unmark_process() {
-#ifndef WINDOWS
-    typedef int (*Unmap)(void *, size_t);
-    const Unmap unmap = fork_page ? (Unmap)halide_get_symbol("munmap") : nullptr;
-    if (unmap) unmap(fork_page, kForkPageBytes);
+    unmap_fork_page(fork_page);
     fork_page = nullptr;
-#endif
 }
 
 // True in a child whose parent had used Vulkan before the fork.

@@ -19,7 +19,7 @@
 namespace halide_vulkan {
 namespace {
 
-constexpr uint32_t kMostWorkers = 8;
+constexpr uint32_t kMostWorkers = 7;  // and the caller
 // A slice takes about 40 us on one thread: long against taking the next, short against the whole.
 constexpr size_t kSliceBytes = 256 << 10;
 // Below this, one thread is done before another is awake.

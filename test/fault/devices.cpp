@@ -213,7 +213,7 @@ TEST_F(MockDevices, OneDescriptorSetForEachSubmission) {
 // A launch whose argument has to be copied waits while another thread writes into that allocation, beside it. Such a
 // wait, however long, uses nothing up.
 TEST_F(MockDevices, ALaunchBesideALongUpload) {
-    start("unified", {{"HL_VK_FLUSH", "count"}, {"HL_VK_COPY_THREADS", "1"}});
+    start("unified", {{"HL_VK_FLUSH", "count"}, {"HL_VK_COPY_THREADS", "2"}});
     alarm(120);
     constexpr int kUploaded = 12 << 20, kAt = kUploaded + 33;
     Trial trial;

@@ -10,23 +10,18 @@
 //
 // Stock: the first kernel fails, since it needs an allocator in that call.
 
+#include "application_hooks.h"
+
 #include "HalideBuffer.h"
 #include "HalideRuntime.h"
 #include "double_and_add.h"
 
-#include <vulkan/vulkan.h>
-
 #include "HalideRuntimeVulkan.h"
 
-#include "../../layer/count_layer.h"
-
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 using Halide::Runtime::Buffer;
@@ -39,117 +34,20 @@ uintptr_t halide_vulkan_get_vk_buffer(void *user_context, halide_buffer_t *buffe
 
 namespace {
 
-// What an application owns. A user context of Halide's is a pointer to one of these.
-struct Application {
-    VkInstance instance = VK_NULL_HANDLE;
-    VkPhysicalDevice physical = VK_NULL_HANDLE;
-    VkDevice device = VK_NULL_HANDLE;
-    VkQueue queue = VK_NULL_HANDLE;
-    uint32_t family = 0;
-    std::mutex queue_lock;
-    std::atomic<int> acquired{0}, released{0};
-    // Set by a test that counts what happens while the queue is not lent.
-    bool counts = false;
-    uint64_t calls = 0, submits_while_away = 0;
-    Application *owner = nullptr;  // of the device, where that is another
-
-    Application() {
-        VkApplicationInfo application = {VK_STRUCTURE_TYPE_APPLICATION_INFO};
-        application.apiVersion = VK_API_VERSION_1_3;
-        const char *layer = HV_COUNT_LAYER_NAME;
-        VkInstanceCreateInfo info = {VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
-        info.pApplicationInfo = &application;
-        info.enabledLayerCount = 1;
-        info.ppEnabledLayerNames = &layer;
-        EXPECT_EQ(vkCreateInstance(&info, nullptr, &instance), VK_SUCCESS);
-        uint32_t count = 1;
-        vkEnumeratePhysicalDevices(instance, &count, &physical);
-        EXPECT_EQ(count, 1u);
-        uint32_t families = 16;
-        VkQueueFamilyProperties properties[16];
-        vkGetPhysicalDeviceQueueFamilyProperties(physical, &families, properties);
-        while (family + 1 < families && !(properties[family].queueFlags & VK_QUEUE_COMPUTE_BIT)) family++;
-        const float priority = 1;
-        VkDeviceQueueCreateInfo queues = {VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
-        queues.queueFamilyIndex = family;
-        queues.queueCount = 1;
-        queues.pQueuePriorities = &priority;
-        // No optional feature is switched on: the runtime may assume none.
-        VkDeviceCreateInfo device_info = {VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
-        device_info.queueCreateInfoCount = 1;
-        device_info.pQueueCreateInfos = &queues;
-        EXPECT_EQ(vkCreateDevice(physical, &device_info, nullptr, &device), VK_SUCCESS);
-        vkGetDeviceQueue(device, family, 0, &queue);
-    }
-    // Another user context on the same device and queue.
-    explicit Application(Application &other)
-        : instance(other.instance), physical(other.physical), device(other.device), queue(other.queue),
-          family(other.family), owner(&other) {}
-    std::mutex &lock_of_queue() { return owner ? owner->queue_lock : queue_lock; }
-    ~Application() {
-        if (owner) return;
-        vkDestroyDevice(device, nullptr);
-        vkDestroyInstance(instance, nullptr);
-    }
-    Application(const Application &) = delete;
-
-    void run(int n, int salt) {
-        Buffer<int32_t, 1> in(n), out(n);
-        in.for_each_element([&](int x) { in(x) = x * 5; });
-        in.set_host_dirty();
-        ASSERT_EQ(double_and_add(this, in, salt, out), 0);
-        ASSERT_EQ(halide_copy_to_host(this, out), 0);
-        for (int x = 0; x < n; x++) ASSERT_EQ(out(x), x * 10 + salt) << "element " << x << " of " << n;
-        ASSERT_EQ(halide_device_free(this, in), 0);
-        ASSERT_EQ(halide_device_free(this, out), 0);
-    }
-    void release() { halide_device_release(this, halide_vulkan_device_interface()); }
-};
-
 std::string last_error;
 void on_error(void *, const char *message) { last_error = message; }
 
-}  // namespace
-
-// The overrides. A null user context has no device here: the tests never use one.
-extern "C" int halide_vulkan_acquire_context(void *user_context, halide_vulkan_memory_allocator **allocator,
-                                             VkInstance *instance, VkDevice *device, VkPhysicalDevice *physical_device,
-                                             VkQueue *queue, uint32_t *queue_family_index,
-                                             VkDebugUtilsMessengerEXT *messenger, bool) {
-    *allocator = nullptr;
-    *messenger = VK_NULL_HANDLE;
-    Application *application = (Application *)user_context;
-    if (!application) {
-        *instance = VK_NULL_HANDLE;
-        *device = VK_NULL_HANDLE;
-        *physical_device = VK_NULL_HANDLE;
-        *queue = VK_NULL_HANDLE;
-        *queue_family_index = 0;
-        return halide_error_code_device_interface_no_device;
-    }
-    application->lock_of_queue().lock();
-    application->acquired++;
-    if (application->counts) application->submits_while_away += hv_layer_count_prefix("vkQueue") - application->calls;
-    *instance = application->instance;
-    *device = application->device;
-    *physical_device = application->physical;
-    *queue = application->queue;
-    *queue_family_index = application->family;
-    return 0;
+void run(Application &application, int n, int salt) {
+    Buffer<int32_t, 1> in(n), out(n);
+    in.for_each_element([&](int x) { in(x) = x * 5; });
+    in.set_host_dirty();
+    ASSERT_EQ(double_and_add(&application, in, salt, out), 0);
+    ASSERT_EQ(halide_copy_to_host(&application, out), 0);
+    for (int x = 0; x < n; x++) ASSERT_EQ(out(x), x * 10 + salt) << "element " << x << " of " << n;
+    ASSERT_EQ(halide_device_free(&application, in), 0);
+    ASSERT_EQ(halide_device_free(&application, out), 0);
 }
-
-extern "C" int halide_vulkan_release_context(void *user_context, VkInstance, VkDevice, VkQueue,
-                                             VkDebugUtilsMessengerEXT) {
-    Application *application = (Application *)user_context;
-    if (application) {
-        application->released++;
-        if (application->counts) application->calls = hv_layer_count_prefix("vkQueue");
-        application->lock_of_queue().unlock();
-    }
-    return 0;
-}
-
-namespace {
+void release(Application &application) { halide_device_release(&application, halide_vulkan_device_interface()); }
 
 class GpuAotContext : public ::testing::Test {
 protected:
@@ -161,8 +59,8 @@ TEST_F(GpuAotContext, RunReleaseRunDestroy) {
         Application application;
         const int64_t before = hv_layer_live("");
         for (int round = 0; round < 3; round++) {
-            for (int n : {1, 100, 5000}) application.run(n, round);
-            application.release();
+            for (int n : {1, 100, 5000}) run(application, n, round);
+            release(application);
             EXPECT_EQ(hv_layer_live(""), before) << "round " << round << ": the runtime left something on the device";
         }
         EXPECT_EQ(application.acquired, application.released);
@@ -176,7 +74,7 @@ TEST_F(GpuAotContext, RunReleaseRunDestroy) {
 // do not ask the queue.
 TEST_F(GpuAotContext, QueueIsUsedWhileItIsLent) {
     Application application;
-    application.run(100, 1);
+    run(application, 100, 1);
     application.calls = hv_layer_count_prefix("vkQueue");
     application.counts = true;
     const uint64_t before = hv_layer_count_prefix("vkQueueSubmit");
@@ -192,7 +90,7 @@ TEST_F(GpuAotContext, QueueIsUsedWhileItIsLent) {
         ASSERT_EQ(halide_device_free(&application, in), 0);
         ASSERT_EQ(halide_device_free(&application, out), 0);
     }
-    application.release();
+    release(application);
     application.counts = false;
     EXPECT_GE(hv_layer_count_prefix("vkQueueSubmit") - before, 10u);
     EXPECT_EQ(application.submits_while_away, 0u);
@@ -205,19 +103,19 @@ TEST_F(GpuAotContext, TwoContextsOnOneDevice) {
         Application other(one);
         const int64_t before = hv_layer_live("");
         for (int round = 0; round < 10; round++) {
-            one.run(300 + round, round);
-            other.run(700 + round, -round);
+            run(one, 300 + round, round);
+            run(other, 700 + round, -round);
         }
         std::thread thread([&] {
-            for (int round = 0; round < 30; round++) other.run(100 + round, round);
+            for (int round = 0; round < 30; round++) run(other, 100 + round, round);
         });
-        for (int round = 0; round < 30; round++) one.run(200 + round, -round);
+        for (int round = 0; round < 30; round++) run(one, 200 + round, -round);
         thread.join();
-        other.release();
+        release(other);
         EXPECT_EQ(hv_layer_live(""), before) << "the runtime left something on the device";
-        one.run(60, 6);
-        other.run(50, 5);
-        one.release();
+        run(one, 60, 6);
+        run(other, 50, 5);
+        release(one);
         EXPECT_EQ(hv_layer_live(""), before);
         EXPECT_EQ(one.acquired, one.released);
         EXPECT_EQ(other.acquired, other.released);
@@ -230,14 +128,14 @@ TEST_F(GpuAotContext, TwoDevicesInTurn) {
     {
         Application one, two;
         for (int round = 0; round < 20; round++) {
-            one.run(300 + round, round);
-            two.run(700 + round, -round);
+            run(one, 300 + round, round);
+            run(two, 700 + round, -round);
         }
-        one.release();
-        two.run(50, 5);
-        two.release();
-        one.run(60, 6);
-        one.release();
+        release(one);
+        run(two, 50, 5);
+        release(two);
+        run(one, 60, 6);
+        release(one);
     }
     EXPECT_EQ(hv_layer_live(""), 0);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
@@ -247,11 +145,39 @@ TEST_F(GpuAotContext, TwoDevicesInTurn) {
 TEST_F(GpuAotContext, DevicesOneAfterTheOther) {
     for (int round = 0; round < 4; round++) {
         Application application;
-        application.run(1000, round);
-        application.release();
+        run(application, 1000, round);
+        release(application);
     }
     EXPECT_EQ(hv_layer_live(""), 0);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+}
+
+// A child after fork can use no device that its parent has used, the application's neither: it is told so by each call,
+// and frees say nothing.
+TEST_F(GpuAotContext, AForkedChildIsRefused) {
+    Application application;
+    Buffer<int32_t, 1> in(1000), out(1000);
+    in.fill(4);
+    in.set_host_dirty();
+    ASSERT_EQ(double_and_add(&application, in, 3, out), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);  // a call that hangs ends it
+        const int acquired = application.acquired;
+        bool refused = halide_copy_to_host(&application, out) < 0 && last_error.find("fork") != std::string::npos;
+        last_error.clear();
+        double_and_add(&application, in, 5, out);  // without checks it returns 0 all the same
+        refused = refused && last_error.find("fork") != std::string::npos && application.acquired == acquired;
+        last_error.clear();
+        const bool freed = halide_device_free(&application, in) == 0 && halide_device_free(&application, out) == 0;
+        _exit(refused && freed && last_error.empty() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    ASSERT_EQ(halide_copy_to_host(&application, out), 0) << last_error;
+    EXPECT_EQ(out(999), 11);
+    release(application);
 }
 
 TEST_F(GpuAotContext, FailedAcquireIsAnError) {
@@ -270,14 +196,14 @@ TEST_F(GpuAotContext, QueueIsShared) {
     VkFence fence = VK_NULL_HANDLE;
     ASSERT_EQ(vkCreateFence(application.device, &info, nullptr, &fence), VK_SUCCESS);
     for (int round = 0; round < 20; round++) {
-        application.run(200 + round, round);
+        run(application, 200 + round, round);
         std::lock_guard<std::mutex> lock(application.queue_lock);
         ASSERT_EQ(vkQueueSubmit(application.queue, 0, nullptr, fence), VK_SUCCESS);
         ASSERT_EQ(vkWaitForFences(application.device, 1, &fence, VK_TRUE, ~0ull), VK_SUCCESS);
         ASSERT_EQ(vkResetFences(application.device, 1, &fence), VK_SUCCESS);
     }
     vkDestroyFence(application.device, fence, nullptr);
-    application.release();
+    release(application);
 }
 
 // A buffer of the application's: wrapped, read and written by pipelines, and still the application's afterwards.
@@ -383,7 +309,7 @@ TEST_F(GpuAotContext, WrappedBuffers) {
         ASSERT_EQ(halide_device_free(&application, in), 0) << last_error;
         target.mapped[0] = 1;  // still mapped, still alive
     }
-    application.release();
+    release(application);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
 }
 
@@ -423,7 +349,7 @@ TEST_F(GpuAotContext, WrappedTwiceAndWhileInFlight) {
             ASSERT_EQ(source.mapped[4095], 77);
         }
     }
-    application.release();
+    release(application);
     EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
 }
 
