@@ -514,7 +514,6 @@ void leave_process(void *) {
     c.gone = true;
     Device *d = c.state;
     if (d) {
-        Failure ignored;
         add_user(d);
         __atomic_store_n(&d->releasing, 1, __ATOMIC_RELEASE);
         handles.orphan_all(d);
@@ -528,7 +527,7 @@ void leave_process(void *) {
         d->submissions.abandon_batch();
         d->lock.unlock();
         const bool done = !c.in_dlclose || wait_in_dlclose(*d);
-        if (done) wait_until(*d, UINT64_MAX, ignored);
+        if (done) outwait(*d);
         // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from
         // inside a call: then nothing can be destroyed safely, and the process ends without it.
         for (int i = 0; i < kExitPatience_ms && __atomic_load_n(&d->users, __ATOMIC_ACQUIRE) > 1; i++) {

@@ -340,6 +340,16 @@ inline bool wait_until(Device &d, uint64_t epoch, Failure &failure, Wait manner 
     return !failure.failed();
 }
 
+// Before a device is destroyed and nobody is left to be told: a wait may fail for want of memory, which says nothing of
+// the work. Ends when all is done, or the driver does not even answer when asked.
+inline void outwait(Device &d) {
+    for (;; halide_thread_yield()) {
+        Failure untold;
+        uint64_t completed;
+        if (wait_until(d, UINT64_MAX, untold) || has_ended(d, &completed)) return;
+    }
+}
+
 }  // namespace
 }  // namespace halide_vulkan
 

@@ -250,6 +250,28 @@ TEST_F(MockDevices, ALaunchBesideALongUpload) {
     is_right(trial);
 }
 
+// Waits fail while the process ends, for want of memory, and the GPU still works: what it uses is not destroyed before
+// it has said that it is done.
+TEST_F(MockDevices, AWaitThatFailsAtExit) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        {
+            alarm(60);
+            // Runs after the runtime's handler, which is registered later.
+            std::atexit([] { _exit(mock_wrong_uses() == 0 && mock_live("") == 0 && mock_failed() > 0 ? 3 : 4); });
+            start("plain");
+            mock_completion(MOCK_AFTER_POLLS, 100);
+            static Ints in(100);  // never freed
+            static Ints out(100);
+            Trial trial;
+            upload(trial, in, 3);
+            for (int i = 0; i < 5; i++) launch(trial, out, in, i);
+            mock_fail("vkWaitSemaphores", -1, VK_ERROR_OUT_OF_HOST_MEMORY);
+            exit(trial.any_failed() || mock_pending() == 0 ? 5 : 0);
+        },
+        ::testing::ExitedWithCode(3), "");
+}
+
 // Some drivers promise timeline semaphores, and creation returns an odd positive code or an error: fences serve then.
 TEST_F(MockDevices, ATimelineThatCannotBeMade) {
     for (const VkResult result : {VK_INCOMPLETE, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_OUT_OF_DEVICE_MEMORY}) {
