@@ -188,6 +188,26 @@ TEST_F(MockMemory, StagingGivesWayToACopyWithinABuffer) {
     is_right(trial);
 }
 
+// And to a launch that reaches its argument through a copy.
+TEST_F(MockMemory, StagingGivesWayToALaunch) {
+    start("tight", {{"HL_VK_FLUSH", "count"}});
+    mock_completion(MOCK_AFTER_POLLS, 1000);
+    Trial trial;
+    constexpr int kCount = 20 << 18;  // 20 MiB, and as much for the copy
+    Ints base(kCount), in(80);
+    upload(trial, base, 5);
+    upload(trial, in, 3);
+    const uint64_t held = mock_allocated_bytes();
+    mock_reset();
+    {
+        Crop part(base, 33, kCount - 33);
+        trial.step("launch", [&] { return vector_kernel()(&part.raw, in, 80, 7); });
+    }
+    EXPECT_GT(mock_count("vkFreeMemory"), 0u) << "nothing had to give way: " << held << " bytes were held";
+    trial.expect_contents("download", base, [](int i) { return i >= 33 && i < 113 ? (i - 33) * 3 + 7 : i * 5; });
+    is_right(trial);
+}
+
 // An application may put the VkBuffer that it got for one buffer under another: these are the same bytes, so work on
 // both is kept in order, and they live until both are gone.
 TEST_F(MockMemory, AVkBufferOfOursThatIsWrapped) {
