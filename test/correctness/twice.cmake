@@ -9,6 +9,7 @@ set(HV_NO_ASSERTS_IN_TEST correctness_gpu_async_order correctness_gpu_dynamic_wo
 # memory is one, which also has the GPU use it.
 set(HV_POISON_EXCEPT_gpu_busy_uploads "*.LargeUploadsToUnifiedMemory")
 set(HV_POISON_EXCEPT_gpu_calls_per_operation "*.MallocAndFree*:*.LaunchIndependent:*.FourDependentKernels")
+set(HV_POISON_EXCEPT_gpu_device_release_idle "*.TheFirstCommandNeedsNoBarrier")
 set(HV_POISON_EXCEPT_gpu_profile "*")
 set(HV_POISON_EXCEPT_gpu_quiet_caller "*.OneLaunch")
 set(HV_POISON_EXCEPT_gpu_stats "*.CountedByHand:*.TheFlusher")
