@@ -38,7 +38,10 @@ struct OwnContext {
     uint64_t acquires;    // ever, by whomever
     uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
     bool lent;            // a device was lent, ever: the exit handler is registered
-    uint32_t compiled;    // something was compiled since the context was made; atomic
+    // How far the driver has come since the context was made; atomic. It loads, and makes, what it needs for each only
+    // then, and what is registered last runs first at exit.
+    enum Stage : uint32_t { made, compiled, ran };
+    uint32_t stage;
     KeptFailure failure;  // why the last attempt to make it failed; read by the session that asked for it
 };
 OwnContext own_context;  // zero-initialised
@@ -56,8 +59,8 @@ inline bool may_lock_own_context() {
 // the lock, which an application may hold for its own work, on the very thread that ends the process too.
 constexpr int kExitPatience_ms = 1000;
 
-// Called for each new context, and after its first compilation: a driver may load its compiler only then, and what is
-// registered last runs first. The handler runs as often as it was registered; the first time does the work.
+// Called for each new context, and for each of its stages. The handler runs as often as it was registered; the first time
+// does the work.
 inline void register_exit_handler() { run_at_exit(leave_process); }
 
 // With devices.creating held. Once will do: of a lent device the handler touches nothing. Without it nobody would know,
@@ -79,12 +82,15 @@ inline void start_tracing(void *user_context) {
 }
 
 // With no lock held.
-inline void note_compilation() {
-    if (__atomic_exchange_n(&own_context.compiled, 1, __ATOMIC_ACQ_REL) == 0) {
-        own_context.lock.lock();
-        if (own_context.state) register_exit_handler();
-        own_context.lock.unlock();
+inline void note_stage(OwnContext::Stage stage) {
+    OwnContext &c = own_context;
+    if (__atomic_load_n(&c.stage, __ATOMIC_ACQUIRE) >= stage) return;
+    c.lock.lock();
+    if (c.state && c.stage < stage) {
+        __atomic_store_n(&c.stage, stage, __ATOMIC_RELEASE);
+        register_exit_handler();
     }
+    c.lock.unlock();
 }
 
 // With the context locked. All GPU work must be done, and the state unlisted.
@@ -124,7 +130,7 @@ inline bool create_own_context(void *user_context, Failure &failure) {
     if (c.physical && c.family != kNoIndex)
         c.device = create_device(c.instance, c.physical, offer, c.family, c.callbacks, failure);
     if (c.device) {
-        __atomic_store_n(&c.compiled, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&c.stage, OwnContext::made, __ATOMIC_RELEASE);
         register_exit_handler();
         const PFN_vkGetDeviceQueue get_queue =
             (PFN_vkGetDeviceQueue)c.instance.vk.vkGetDeviceProcAddr(c.device, "vkGetDeviceQueue");
@@ -172,7 +178,8 @@ public:
     // Takes both locks. `pinned`: the device that the call already uses (it may enter while a release waits for it);
     // any other device is an error. False with the reason in failure, or, for Need::existing, when there is no device.
     bool begin(Need need, Device *pinned = nullptr);
-    // Submits what an application's queue must not be left with, and lets go. Safe to call twice.
+    // Submits what an application's queue must not be left with, lets go, and waits for what a CPU device has to compile.
+    // Safe to call twice.
     void end();
     // In a session that was begun for the device alone: whether a batch is open now. False without a failure: the ring
     // is full, and a session has to be begun for a batch.
@@ -247,6 +254,10 @@ private:
         device->memory.note_losses(device->submissions);
         return device->submissions.open_batch(device->gpu, failure);
     }
+    HALIDE_VULKAN_COLD void await_first_run(Device &d, uint64_t epoch) {
+        if (!failure.failed()) wait_until(d, epoch, failure);
+        if (d.own) note_stage(OwnContext::ran);
+    }
     HALIDE_VULKAN_COLD void tell_held() {
         const uint64_t now = tracer.now();
         tracer.push(TraceKind::session, 0, tracer.this_thread(), "holds both locks", held_since, now, nullptr, 0);
@@ -285,12 +296,17 @@ private:
 
 inline void Session::end() {
     if (device) {
+        Device *const d = device;
+        Submissions &s = d->submissions;
+        const uint64_t first_run = s.take_first_run();
         // An application's queue is ours only until release_context.
-        if (!device->own && device->submissions.open && device->submissions.batch.commands > 0) submit();
-        device->lock.unlock();
+        if ((!d->own || first_run > s.submitted) && s.open && s.batch.commands > 0) submit();
+        d->lock.unlock();
         if (__builtin_expect(held_since != 0, 0)) tell_held();
-        drop_user(device);
         device = nullptr;
+        release();
+        if (__builtin_expect(first_run != 0, 0)) await_first_run(*d, first_run);
+        drop_user(d);
     }
     release();
 }
@@ -471,16 +487,23 @@ inline void release_device(void *user_context, Failure &failure) {
     }
 }
 
-// How long a library that is being closed waits for a GPU that finishes nothing. Above what a driver's watchdog lets a
+// How long the end waits for a device that finishes nothing and may not be able to. Above what a driver's watchdog lets a
 // kernel run, which is 2 s on many.
-constexpr int kClosePatience_ms = 3000;
+constexpr int kStallPatience_ms = 3000;
 
-// Whether the work is done. dlclose holds the dynamic linker's lock meanwhile, and a thread of the driver may want that
-// before it goes on: lavapipe compiles a kernel when it first runs, and LLVM looks up symbols then. So a wait without
-// end might have none.
-inline bool wait_in_dlclose(Device &d) {
+// Whether a wait without end might have none. dlclose holds the dynamic linker's lock, which a thread of the driver may
+// want before it goes on. And another thread's kernel may be running for the first time (see note_first_run).
+inline bool may_stall(Device &d) {
+    d.lock.lock();
+    const bool compiles = d.submissions.first_run > d.submissions.completed;
+    d.lock.unlock();
+    return own_context.in_dlclose || compiles;
+}
+
+// Whether the work is done.
+inline bool wait_while_it_moves(Device &d) {
     uint64_t before = 0, completed = 0;
-    for (int waited = 0; waited < kClosePatience_ms; waited++) {
+    for (int waited = 0; waited < kStallPatience_ms; waited++) {
         if (has_ended(d, &completed)) return true;
         if (completed != before) waited = 0;
         before = completed;
@@ -526,7 +549,7 @@ void leave_process(void *) {
         // thread-local objects are destroyed before exit handlers run (Khronos' validation of submits crashes so).
         d->submissions.abandon_batch();
         d->lock.unlock();
-        const bool done = !c.in_dlclose || wait_in_dlclose(*d);
+        const bool done = !may_stall(*d) || wait_while_it_moves(*d);
         if (done) outwait(*d);
         // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from
         // inside a call: then nothing can be destroyed safely, and the process ends without it.

@@ -74,6 +74,7 @@ constexpr uint64_t kKernelCopyBytes = 256 << 10;
 struct CopyPipeline {
     VkPipeline pipeline;
     bool unusable;
+    bool has_run;  // a dispatch was recorded
 
     // Null: copy with the command.
     VkPipeline get(Gpu &gpu, const Shape &shape, const uint32_t *words, size_t bytes) {

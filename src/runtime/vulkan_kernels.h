@@ -42,6 +42,7 @@ struct Variant {
     VariantKey key;
     VkPipeline pipeline;
     uint64_t last_use;  // epoch
+    bool has_run;       // a dispatch was recorded
 };
 
 struct Kernel {

@@ -330,7 +330,7 @@ inline Launch::Outcome Launch::compile(Session &session, const VariantKey &key) 
     compilation.tell(key.local_size[0], key.local_size[1], key.local_size[2]);
     Outcome outcome = Outcome::failed;
     if (pipeline) {
-        note_compilation();
+        note_stage(OwnContext::compiled);
         note_pipeline(*d, now_ns(d->gpu.rare_clock) - begin);
         d->lock.lock();
         if (d->kernels.add(d->gpu, d->deferred, *kernel, key, pipeline, d->submissions.open_epoch())) {
@@ -403,6 +403,10 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (uniforms) write_scalars(uniforms, scratch);
     if (has_bounces) copy_bounces(d, scratch, false);
     record(d, scratch, *variant, set, uniform_offset);
+    if (__builtin_expect(!variant->has_run, 0)) {
+        variant->has_run = true;
+        d.submissions.note_first_run(d.gpu);
+    }
     if (has_bounces) {
         copy_bounces(d, scratch, true);
         free_bounces(d, scratch);

@@ -211,7 +211,7 @@ public:
         if (!plan_grid(runs, begin, bytes, (int64_t)(from.base - source.offset),
                        (int64_t)(to.base - destination.offset), gpu.abilities.byte_storage, grid, &unit))
             return false;
-        VkPipeline pipeline = ready(gpu, shapes, unit);
+        CopyPipeline *pipeline = ready(gpu, shapes, unit);
         if (!pipeline) return false;
         VkDescriptorBufferInfo uniform = {submissions.scalars.buffer, 0, sizeof(StridedGrid)};
         uint64_t at = 0;
@@ -240,9 +240,11 @@ public:
         writes[1].pBufferInfo = storage;
         gpu.vk.vkUpdateDescriptorSets(gpu.device, 2, writes, 0, nullptr);
         const VkCommandBuffer commands = submissions.commands();
-        submissions.bind_pipeline(gpu, pipeline);
+        submissions.bind_pipeline(gpu, pipeline->pipeline);
         gpu.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, shape->layout, 0, 1, &set, 0, nullptr);
         gpu.vk.vkCmdDispatch(commands, groups, 1, 1);
+        if (!pipeline->has_run) submissions.note_first_run(gpu);
+        pipeline->has_run = true;
         return true;
     }
 
@@ -259,12 +261,14 @@ private:
         return {side.buffer, begin, side.end - begin};
     }
 
-    VkPipeline ready(Gpu &gpu, Shapes &shapes, uint32_t unit) {
+    CopyPipeline *ready(Gpu &gpu, Shapes &shapes, uint32_t unit) {
         Failure ignored;
         if (!shape) shape = shapes.find(gpu, 1, 2, ignored);
-        if (!shape) return VK_NULL_HANDLE;
-        return unit == 4 ? pipelines[0].get(gpu, *shape, kStridedWordsCode, sizeof(kStridedWordsCode))
-                         : pipelines[1].get(gpu, *shape, kStridedBytesCode, sizeof(kStridedBytesCode));
+        if (!shape) return nullptr;
+        const bool words = unit == 4;
+        CopyPipeline &p = pipelines[words ? 0 : 1];
+        const uint32_t *code = words ? kStridedWordsCode : kStridedBytesCode;
+        return p.get(gpu, *shape, code, words ? sizeof(kStridedWordsCode) : sizeof(kStridedBytesCode)) ? &p : nullptr;
     }
 };
 

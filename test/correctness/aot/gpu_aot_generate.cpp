@@ -50,6 +50,19 @@ void blur(const std::string &folder) {
     f.compile_to_static_library(folder + "/blur", {input}, "blur", pipeline_target());
 }
 
+// out(x) = sin(x) + sin(x + 0.001) + ..., terms of them: code that takes a driver's compiler some time.
+void sines(const std::string &folder) {
+    Var x("x"), xi("xi");
+    Param<int> terms("terms");
+    RDom r(0, terms);
+    Func f("sines");
+    f(x) = 0.f;
+    f(x) += sin(cast<float>(r) * 0.001f + x);
+    f.gpu_tile(x, xi, 8, TailStrategy::GuardWithIf);
+    f.update().gpu_tile(x, xi, 8, TailStrategy::GuardWithIf);
+    f.compile_to_static_library(folder + "/sines", {terms}, "sines", pipeline_target());
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -61,6 +74,7 @@ int main(int argc, char **argv) {
     try {
         double_and_add(argv[1]);
         blur(argv[1]);
+        sines(argv[1]);
         compile_standalone_runtime(std::string(argv[1]) + "/runtime.a", pipeline_target());
         compile_standalone_runtime(std::string(argv[1]) + "/host_runtime.a", Target("host"));
     } catch (const Error &error) {
