@@ -487,23 +487,15 @@ inline void release_device(void *user_context, Failure &failure) {
     }
 }
 
-// How long the end waits for a device that finishes nothing and may not be able to. Above what a driver's watchdog lets a
+// How long a library that is being closed waits for a GPU that finishes nothing. Above what a driver's watchdog lets a
 // kernel run, which is 2 s on many.
-constexpr int kStallPatience_ms = 3000;
+constexpr int kClosePatience_ms = 3000;
 
-// Whether a wait without end might have none. dlclose holds the dynamic linker's lock, which a thread of the driver may
-// want before it goes on. And another thread's kernel may be running for the first time (see note_first_run).
-inline bool may_stall(Device &d) {
-    d.lock.lock();
-    const bool compiles = d.submissions.first_run > d.submissions.completed;
-    d.lock.unlock();
-    return own_context.in_dlclose || compiles;
-}
-
-// Whether the work is done.
-inline bool wait_while_it_moves(Device &d) {
+// Whether the work is done. dlclose holds the dynamic linker's lock meanwhile, and a thread of the driver may want that
+// before it goes on. So a wait without end might have none.
+inline bool wait_in_dlclose(Device &d) {
     uint64_t before = 0, completed = 0;
-    for (int waited = 0; waited < kStallPatience_ms; waited++) {
+    for (int waited = 0; waited < kClosePatience_ms; waited++) {
         if (has_ended(d, &completed)) return true;
         if (completed != before) waited = 0;
         before = completed;
@@ -549,7 +541,7 @@ void leave_process(void *) {
         // thread-local objects are destroyed before exit handlers run (Khronos' validation of submits crashes so).
         d->submissions.abandon_batch();
         d->lock.unlock();
-        const bool done = !may_stall(*d) || wait_while_it_moves(*d);
+        const bool done = !c.in_dlclose || wait_in_dlclose(*d);
         if (done) outwait(*d);
         // Waiters of other threads leave now that the work is done. One that stays is the thread that called exit from
         // inside a call: then nothing can be destroyed safely, and the process ends without it.

@@ -67,9 +67,6 @@ public:
     OwnedBuffer scalars;
     Timeline timeline;
 
-    // The newest batch with a pipeline that had never run, on a device that compiles it only then; see note_first_run.
-    uint64_t first_run;
-
     uint64_t open_epoch() const { return submitted + 1; }
     uint64_t in_flight() const { return submitted - completed; }
     // The epoch whose end is that of every command so far.
@@ -95,13 +92,13 @@ public:
     void note_first_run(const Gpu &gpu) {
         if (gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) return;
         first_run = open_epoch();
-        first_run_unmet = true;
     }
-    // What the session that ends has to wait for; 0: nothing.
+    // The epoch that the session has to wait for when it ends; 0: none.
     uint64_t take_first_run() {
-        if (__builtin_expect(!first_run_unmet, 1)) return 0;
-        first_run_unmet = false;
-        return first_run;
+        if (__builtin_expect(first_run == 0, 1)) return 0;
+        const uint64_t epoch = first_run;
+        first_run = 0;
+        return epoch;
     }
 
     // Asks what is done. No call when nothing is in flight; one with a timeline, else one for each that is done. False
@@ -251,7 +248,7 @@ private:
     uint64_t host_epoch;   // newest submission that ends with one
     uint64_t host_before;  // newest of those whose slots are used again
     VkPipeline bound;      // in the open batch
-    bool first_run_unmet;  // no session has taken it yet
+    uint64_t first_run;    // see note_first_run; 0: none, or taken
     uint64_t scalars_used;
     // The newest refused submissions. Memory::note_losses marks the regions before one is overwritten here.
     uint64_t lost_epochs[32];

@@ -7,6 +7,8 @@
 
 #include "application.h"
 
+#include "../../mock/mock.h"
+
 #include <gtest/gtest.h>
 
 #include <dirent.h>
@@ -133,18 +135,38 @@ TEST(GpuAotUnload, LeavesNoMemory) {
     EXPECT_LT(after, before + kTimes * (16 << 10));
 }
 
-// dlclose holds the dynamic linker's lock, and lavapipe wants it to compile what runs for the first time: neither can
-// wait for the other. The device is given up then, and the next one works.
-TEST(GpuAotUnload, ClosedDuringTheFirstLaunch) {
-    for (int time = 0; time < 2; time++) {
+// dlclose holds the dynamic linker's lock, and lavapipe wants it to compile what runs for the first time: neither could
+// wait for the other.
+TEST(GpuAotUnload, ClosedRightAfterTheFirstLaunch) {
+    for (int time = 0; time < kTimes; time++) {
         Library library;
         library.leave_in_flight();
-        library.unload();
-        EXPECT_EQ(hv_layer_wrong_destroys(), 0u);
+        library.close();
     }
-    Library library;
-    library.use(100, 1);
-    library.unload();
+}
+
+// A driver that finishes nothing, because it wants the dynamic linker's lock too, say: its device is given up, nothing
+// that it may still use is destroyed, and the next one works.
+TEST(GpuAotUnload, ClosedWhileTheGpuFinishesNothing) {
+    const std::string layers = std::getenv("HL_VK_LAYERS");
+    setenv("HL_VK_LOADER_LIB", std::getenv("HV_MOCK"), 1);
+    unsetenv("HL_VK_LAYERS");
+    const int threads_before = threads_of_the_process();
+    const long marks_before = fork_marks();
+    for (int time = 0; time < 2; time++) {
+        const bool given_up = time == 0;
+        mock_completion(given_up ? MOCK_BY_HAND : MOCK_AT_ONCE, 0);
+        Library library;
+        library.leave_in_flight();
+        EXPECT_EQ(mock_pending() > 0, given_up);
+        library.unload();
+        EXPECT_EQ(mock_live("VkDevice"), 1);
+        EXPECT_EQ(threads_of_the_process(), threads_before);
+        EXPECT_EQ(fork_marks(), marks_before);
+        EXPECT_EQ(mock_wrong_uses(), 0u) << mock_wrong_use();
+    }
+    setenv("HL_VK_LAYERS", layers.c_str(), 1);
+    unsetenv("HL_VK_LOADER_LIB");
 }
 
 // A device that the library's user lent and did not take back with halide_device_release: its objects stay, since it may
