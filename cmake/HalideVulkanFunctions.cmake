@@ -6,7 +6,8 @@
 #
 #   add_halide_vulkan_runtime(NAME TARGETS T...)
 #       A library NAME with Halide's runtime for these targets, the Vulkan part ours, to be named in
-#       add_halide_library(... USE_RUNTIME NAME). Programs that are made of the two need no libHalideVulkan.so.
+#       add_halide_library(... USE_RUNTIME NAME). Programs that are made of the two need no libHalideVulkan.so; they
+#       find halide_vulkan_stats.h.
 #       At least one T must have the feature vulkan. Features of the libraries that use it are added, as
 #       add_halide_runtime does. find_package(Halide) comes first.
 #
@@ -102,5 +103,6 @@ function (add_halide_vulkan_runtime name)
             IMPORTED_LOCATION "${archive}"
             Halide_RT_TARGETS "${RT_TARGETS}"
             INTERFACE_LINK_LIBRARIES "Halide::Runtime;Threads::Threads;${CMAKE_DL_LIBS}"
+            INTERFACE_INCLUDE_DIRECTORIES "$<TARGET_PROPERTY:${ours},INTERFACE_INCLUDE_DIRECTORIES>"
     )
 endfunction ()

@@ -1,4 +1,5 @@
-# What `cmake --install build --prefix FOLDER` lays down: libHalideVulkan.so, the CMake package, the licence.
+# What `cmake --install build --prefix FOLDER` lays down: libHalideVulkan.so, halide_vulkan_stats.h, the CMake package,
+# the licence.
 #
 # The version file is made ARCH_INDEPENDENT: the library is data that a Halide on the building machine reads, so a
 # project that compiles for another word size may use it all the same. All parts are in one component, "cmake", so that
@@ -39,4 +40,5 @@ install(
     DESTINATION "${HV_PACKAGE_DIRECTORY}"
     COMPONENT cmake
 )
+install(FILES "${PROJECT_BINARY_DIR}/include/halide_vulkan_stats.h" DESTINATION include COMPONENT cmake)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT cmake)

@@ -120,7 +120,7 @@ inline int report(void *user_context, const Failure &failure) {
 }
 
 inline bool check_device_buffer(const halide_buffer_t *buf, const char *what, Failure &failure) {
-    if (buf && buf->device && buf->device_interface == &halide_vulkan_interface) return true;
+    if (buf && buf->device && buf->device_interface == &halide_vulkan_interface) return check_dimensions(buf, failure);
     if (!buf) {
         failure.because(kBufferIsNull) << "Vulkan: " << what << ": the buffer is null";
     } else if (!buf->device) {
@@ -134,7 +134,7 @@ inline bool check_device_buffer(const halide_buffer_t *buf, const char *what, Fa
 
 // A buffer without elements has no host memory, and nothing to copy.
 inline bool holds_nothing(const halide_buffer_t *buf) {
-    for (int i = 0; i < buf->dimensions; i++) {
+    for (int i = 0; buf->dim && i < buf->dimensions; i++) {
         if (buf->dim[i].extent <= 0) return true;
     }
     return false;
@@ -458,7 +458,10 @@ WEAK int halide_vulkan_buffer_copy(void *user_context, halide_buffer_t *src,
 
 WEAK int halide_vulkan_initialize_kernels(void *user_context, void **state_ptr, const char *src, int size) {
     Failure failure;
-    modules.acquire_for(state_ptr, src, (size_t)max_of(size, 0), failure);
+    if (state_ptr && src)
+        modules.acquire_for(state_ptr, src, (size_t)max_of(size, 0), failure);
+    else
+        failure.because(kInternalError) << "Vulkan: initialize_kernels was given no kernels, or no place for its state";
     return report(user_context, failure);
 }
 

@@ -20,9 +20,16 @@ namespace {
 
 inline uint64_t element_bytes(const halide_buffer_t *buf) { return (uint64_t)((buf->type.bits + 7) / 8); }
 
+inline bool check_dimensions(const halide_buffer_t *buf, Failure &failure) {
+    if (buf->dim || buf->dimensions == 0) return true;
+    failure.because(kBufferIsNull) << "Vulkan: a buffer of " << buf->dimensions << " dimensions has no list of them";
+    return false;
+}
+
 // Size in bytes of a buffer's data and the distance from its lowest byte to its minimal element.
 inline bool measure_buffer(const halide_buffer_t *buf, uint64_t *bytes, uint64_t *minimal, Failure &failure) {
     int64_t lowest;
+    if (!check_dimensions(buf, failure)) return false;
     if (!measure_dimensions(buf->dim, buf->dimensions, element_bytes(buf), &lowest, bytes, failure)) return false;
     *minimal = (uint64_t)-lowest;
     return true;

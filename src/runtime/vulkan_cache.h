@@ -198,6 +198,10 @@ inline void PipelineCache::choose_file(Gpu &gpu, const InstanceFunctions &vk, ui
 // The whole file, to be given back with host_free. Null when there is none, or it cannot be read, or is too large.
 inline uint8_t *PipelineCache::read_file(const Gpu &gpu, size_t &size) {
     size = 0;
+    if (const char *why = why_no_file(path)) {
+        complain("the file cannot be read", why);
+        return nullptr;
+    }
     const int file = files.open(path, kReadOnly);
     if (file < 0) {
         const char *why = system_error();

@@ -337,6 +337,11 @@ inline bool Session::acquire(Need need) {
         if (create) failure.because(kNoDevice) << "Vulkan: halide_vulkan_acquire_context gave no device";
         return false;
     }
+    if (!instance || !physical || !queue) {
+        failure.because(kNoDevice) << "Vulkan: halide_vulkan_acquire_context gave a device and no "
+                                   << (!instance ? "instance" : !physical ? "physical device" : "queue");
+        return false;
+    }
     if (handle == own_context.device && own_context.state) {
         device = own_context.state;  // guarded by the context's lock, which is held
         add_user(device);
@@ -375,6 +380,7 @@ inline bool Session::acquire(Need need) {
 inline bool Session::use_queue(VkQueue new_queue, uint32_t new_family) {
     Gpu &gpu = device->gpu;
     if (gpu.queue == new_queue) return true;
+    if (!check_family(gpu, new_family, failure)) return false;
     Submissions &s = device->submissions;
     s.abandon_batch();
     const char *call = nullptr;

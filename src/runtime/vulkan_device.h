@@ -163,7 +163,8 @@ inline Device *create_state(void *user_context, const VkAllocationCallbacks *cal
     d->flush = FlushPolicy(flush);
     d->waiting = WaitPolicy(gpu.can_spin);
     d->staging.create(gpu);
-    if (!load_device_functions(vk.vkGetDeviceProcAddr, device, gpu.vk, failure)) {
+    if (!check_family(gpu, family, failure) ||
+        !load_device_functions(vk.vkGetDeviceProcAddr, device, gpu.vk, failure)) {
         host_free(d);
         return nullptr;
     }

@@ -189,6 +189,18 @@ inline void learn_sharing(const InstanceFunctions &vk, Gpu &gpu) {
     }
 }
 
+// After that: whether commands may go to a queue of this family.
+inline bool check_family(const Gpu &gpu, uint32_t family, Failure &failure) {
+    bool found = gpu.sharing_count == 0;  // a device of ours, with the family that was chosen
+    for (uint32_t i = 0; i < gpu.sharing_count; i++) found |= gpu.sharing[i] == family;
+    if (!found) {
+        Text text = failure.because(kNoDevice);
+        text << "Vulkan: halide_vulkan_acquire_context gave a queue of family " << family << "; those that compute are";
+        for (uint32_t i = 0; i < gpu.sharing_count; i++) text << " " << gpu.sharing[i];
+    }
+    return found;
+}
+
 // A buffer that owns its memory.
 struct OwnedBuffer {
     VkBuffer buffer;

@@ -63,6 +63,8 @@ enum SpirvOp : uint32_t {
     kOpCompositeInsert = 82,
     kOpSConvert = 114,
     kOpIAdd = 128,
+    kOpShiftRightLogical = 194,
+    kOpShiftRightArithmetic = 195,
     kOpLoopMerge = 246,
     kOpLabel = 248,
     kOpUnreachable = 255,
@@ -165,6 +167,12 @@ struct SpirvModule {
     bool is_int(uint32_t type, uint32_t bits) const {
         const SpirvInstruction i = definition(type, kOpTypeInt, 4);
         return i.count != 0 && i[2] == bits;
+    }
+    // A signed integer, or a vector of them.
+    bool is_signed(uint32_t type) const {
+        const SpirvInstruction vector = definition(type, kOpTypeVector, 4);
+        const SpirvInstruction i = definition(vector.count ? vector[2] : type, kOpTypeInt, 4);
+        return i.count != 0 && i[3] != 0;
     }
     // The type of a value; 0 where not known.
     uint32_t type_of(uint32_t id) const {

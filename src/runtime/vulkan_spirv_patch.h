@@ -1,11 +1,15 @@
 // vulkan_spirv_patch.h: rewrites the SPIR-V of a kernel for one pipeline variant. [pure]
 //
-// Two things a kernel as compiled gets wrong or cannot do:
+// Three things a kernel as compiled gets wrong or cannot do:
 //
 // Local size. Halide writes LocalSizeId into SPIR-V 1.2 (which needs Vulkan 1.3 and maintenance4), and where only the y
 // or z size is dynamic it writes literal ones that are wrong. The launch knows the true size, so a patched module
 // always has the literal LocalSize of its variant. A constant that is the WorkgroupSize built-in is rewritten as well,
 // as it would take precedence.
+//
+// Signed shifts. Halide shifts a signed value to the right as if it were unsigned where the amount is unsigned, as it
+// does to divide by a constant: -56 / 7 is 4 then. In Halide such a shift keeps the sign (there is no other for signed
+// types), so where the result has a signed type the instruction becomes the arithmetic one.
 //
 // Place. A buffer must be bound at a multiple of the device's descriptor alignment, but a crop may start at any
 // element; and a grid may have more groups than the device dispatches at once. The relocated variant reads push
@@ -299,6 +303,8 @@ inline void write_patched(SpirvPatcher &p) {
             write_group_id_load(p, i);
         else if (relocate && p.indexes_buffer(i))
             write_buffer_access(p, i);
+        else if (i.op == kOpShiftRightLogical && i.count == 5 && module.is_signed(i[1]))
+            p.writer.emit(kOpShiftRightArithmetic, i[1], i[2], i[3], i[4]);
         else
             p.writer.copy(i.words, i.count);
         if (relocate && at == p.relocation.after) write_loads(p);

@@ -51,6 +51,23 @@ HALIDE_VULKAN_COLD inline const char *loading_error(const char *path) {
     return why;
 }
 
+// Null where a file of this name can be read and written from the beginning, or is not there; else why not. A FIFO that
+// is opened for one direction waits for somebody at its other end, for good if nobody comes; for both it does not.
+HALIDE_VULKAN_COLD inline const char *why_no_file(const char *path) {
+    typedef int (*Open)(const char *, int, ...);
+    typedef long (*Seek)(int, long, int);
+    typedef int (*Close)(int);
+    const Open open = (Open)halide_get_symbol("open");
+    const Seek seek = (Seek)halide_get_symbol("lseek");
+    const Close close = (Close)halide_get_symbol("close");
+    if (!open || !seek || !close) return nullptr;
+    const int file = open(path, 2);            // O_RDWR, everywhere
+    if (file < 0) return nullptr;              // whoever opens it for what he needs is told why
+    const bool found = seek(file, 0, 1) >= 0;  // SEEK_CUR
+    close(file);
+    return found ? nullptr : "it is a pipe, a terminal or a socket, not a file";
+}
+
 }  // namespace
 }  // namespace halide_vulkan
 

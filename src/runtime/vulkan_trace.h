@@ -332,7 +332,8 @@ inline bool Tracer::open_file(void *user_context, const char *name, uint64_t lim
         why = "out of host memory";
     } else {
         __builtin_memset((void *)file, 0, sizeof(TraceFile));
-        if (!file->open(calls, path, limit)) why = system_error();
+        why = why_no_file(path);
+        if (!why && !file->open(calls, path, limit)) why = system_error();
     }
     if (!why) return true;
     refused = true;

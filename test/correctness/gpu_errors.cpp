@@ -100,6 +100,19 @@ TEST_F(GpuErrors, AllocationThatCannotBe) {
     EXPECT_EQ(buffer.device_interface, nullptr);
 }
 
+// A buffer that says it has dimensions and has no list of them; dimensions that are no number of them.
+TEST_F(GpuErrors, BuffersWithoutTheirDimensions) {
+    const halide_device_interface_t *interface = vulkan_interface();
+    halide_buffer_t buffer = {};
+    buffer.type = halide_type_of<uint8_t>();
+    const auto allocate = [&] { return interface->device_malloc(context.raw(), &buffer, interface); };
+    buffer.dimensions = 3;
+    fails(allocate, {"a buffer of 3 dimensions has no list of them"}, halide_error_code_buffer_is_null);
+    buffer.dimensions = -1;
+    fails(allocate, {"-1 dimensions"});
+    EXPECT_EQ(buffer.device, 0u);
+}
+
 // An interface of another device API, made up here, that can do nothing: its buffers must be refused, never read as if
 // they were ours.
 struct ForeignDevice {

@@ -162,6 +162,22 @@ TEST_F(GpuPipelineCache, ADamagedFileIsWrittenAnew) {
     }
 }
 
+// Somebody put a FIFO in the file's place: nobody waits for its other end, and a file takes its place.
+TEST_F(GpuPipelineCache, AFifoInTheFilesPlace) {
+    run({1});
+    release();
+    const fs::path path = file();
+    const std::string good = content(path);
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    alarm(60);
+    run({1});
+    EXPECT_NE(std::string(stats().note).find("it is a pipe"), std::string::npos) << stats().note;
+    release();
+    alarm(0);
+    EXPECT_EQ(content(path), good);
+}
+
 TEST_F(GpuPipelineCache, EachDriverHasAFileOfItsOwn) {
     run({1});
     release();

@@ -13,6 +13,7 @@
 
 #include "support.h"
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
@@ -157,6 +158,8 @@ void cases() {
     run_case("limit", {{{"HL_VK_TRACE_MB", "1"}}, {}, ""}, [&] { run(beta, 10, 1, 1200); });
     run_case("no_folder", {{}, {}, "/no/such/folder/t.json"}, work);
     run_case("is_folder", {{}, {}, "/"}, work);
+    require(mkfifo((folder + "/is_pipe").c_str(), 0600) == 0, "a FIFO");
+    run_case("is_pipe", {{}, {}, folder + "/is_pipe"}, work);  // nobody reads it
     run_case("number", {{}, {}, folder + "/number-%p.json"}, [&] { run(beta, 10); });
     run_case("rounds", {}, [&] {
         for (int i = 0; i < 3; i++) {

@@ -14,6 +14,7 @@ def test_program_runs_on_our_runtime_and_needs_no_library(way, tmp_path):
     built = consumer.build(way, tmp_path / "b", *WAYS[way])
     assert "libHalide" not in consumer.run("ldd", built / "program")
     assert consumer.run(built / "program").splitlines()[-2:] == ["wrong 0", "runtime ours"]
+    assert consumer.run(built / "stats").splitlines()[-1] == "version 3, submissions some"
     # Nothing is made again when nothing has changed.
     again = consumer.run(consumer.E["HV_CMAKE"], "--build", built)
     assert "Halide's runtime with our Vulkan part" not in again

@@ -124,19 +124,20 @@ private:
         const Expr a = value(type, stage, depth - 1), b = value(type, stage, depth - 1);
         const auto constant = [&](uint32_t most) { return Halide::cast(type, (int32_t)(1 + dice(most))); };
         // What cannot overflow is for all; the rest wraps around, which is defined for unsigned types alone.
-        switch (dice(type.is_uint() ? 12 : 6)) {
+        switch (dice(type.is_uint() ? 13 : 9)) {
         case 0: return min(a, b);
         case 1: return max(a, b);
         case 2: return select(a < b, a, b);
         case 3: return a & b;
         case 4: return a ^ b;
         case 5: return a >> Halide::cast(type, (int32_t)dice((uint32_t)type.bits()));
-        case 6: return a + b;
-        case 7: return a - b;
-        case 8: return a * b;
-        case 9: return a << Halide::cast(type, (int32_t)dice((uint32_t)type.bits()));
-        case 10: return a / constant(100);
-        default: return a % constant(100);
+        case 6: return a / constant(100);
+        case 7: return a % constant(100);
+        case 8: return a >> Halide::cast(type.with_code(halide_type_uint), (int32_t)dice((uint32_t)type.bits()));
+        case 9: return a + b;
+        case 10: return a - b;
+        case 11: return a * b;
+        default: return a << Halide::cast(type, (int32_t)dice((uint32_t)type.bits()));
         }
     }
 

@@ -121,6 +121,27 @@ TEST(SpirvPatch, ASizeByIdsBecomesLiteral) {
     }
 }
 
+// Signed alone, scalar or vector; the rest stays as it is.
+TEST(SpirvPatch, SignedShiftsKeepTheSign) {
+    SmallKernel kernel;
+    kernel.globals = "%int = OpTypeInt 32 1\n%int3 = OpTypeVector %int 3\n%amounts = OpConstantComposite %uint3 %one "
+                     "%one %one\n";
+    kernel.body = "%id = OpLoad %uint3 %group\n%ids = OpBitcast %int3 %id\n%x = OpCompositeExtract %int %ids 0\n"
+                  "%s1 = OpShiftRightLogical %int %x %one\n%s2 = OpShiftRightLogical %int3 %ids %amounts\n"
+                  "%u1 = OpShiftRightLogical %uint %x %one\n%u2 = OpShiftRightLogical %uint3 %id %amounts\n"
+                  "%l1 = OpShiftLeftLogical %int %x %one\n%a1 = OpShiftRightArithmetic %uint %x %one\n";
+    const Module module(kernel.words()), patched(module.patched({{4, 2, 1}, false}));
+    EXPECT_EQ(patched.validity("vulkan1.1"), "");
+    ASSERT_EQ(patched.words.size(), module.words.size());
+    std::vector<uint32_t> changes;
+    for (size_t i = 0; i < module.words.size(); i++) {
+        if (patched.words[i] != module.words[i]) changes.push_back(patched.words[i]);
+    }
+    EXPECT_EQ(changes, (std::vector<uint32_t>{5u << 16 | 195, 5u << 16 | 195}));
+    EXPECT_EQ(count_of(patched.text(), "OpShiftRightLogical"), 2u);
+    EXPECT_EQ(count_of(patched.text(), "OpShiftRightArithmetic"), 3u);
+}
+
 TEST(SpirvPatch, ASizeInAConstantIsReplaced) {
     SmallKernel kernel;
     kernel.decorations = "OpDecorate %size BuiltIn WorkgroupSize\nOpDecorate %sy SpecId 7\n";

@@ -19,6 +19,7 @@
 #include "HalideRuntimeVulkan.h"
 
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include <sys/wait.h>
@@ -187,6 +188,34 @@ TEST_F(GpuAotContext, FailedAcquireIsAnError) {
     in.set_host_dirty();
     EXPECT_NE(double_and_add(nullptr, in, 1, out), 0);
     EXPECT_NE(last_error, "");
+}
+
+// Each refused by name, with nothing left behind; a context that is whole works afterwards.
+TEST_F(GpuAotContext, ContextsThatLackSomethingAreRefused) {
+    Application whole;
+    const int64_t before = hv_layer_live("");
+    const auto refusal = [&](const std::function<void(Application &)> &spoil) {
+        Application spoilt(whole);
+        spoil(spoilt);
+        Buffer<int32_t, 1> in(100), out(100);
+        in.fill(1);
+        in.set_host_dirty();
+        last_error.clear();
+        double_and_add(&spoilt, in, 1, out);  // without checks it returns 0 all the same
+        EXPECT_EQ(spoilt.acquired, spoilt.released);
+        EXPECT_EQ(hv_layer_live(""), before);
+        return last_error;
+    };
+    EXPECT_NE(refusal([](Application &a) { a.queue = VK_NULL_HANDLE; }).find("and no queue"), std::string::npos);
+    EXPECT_NE(refusal([](Application &a) { a.physical = VK_NULL_HANDLE; }).find("no physical device"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Application &a) { a.instance = VK_NULL_HANDLE; }).find("no instance"), std::string::npos);
+    EXPECT_NE(refusal([](Application &a) { a.device = VK_NULL_HANDLE; }).find("no device"), std::string::npos);
+    EXPECT_NE(refusal([](Application &a) { a.family = 77; }).find("family 77; those that compute are 0"),
+              std::string::npos);
+    run(whole, 1000, 3);
+    release(whole);
+    EXPECT_EQ(hv_layer_live(""), before);
 }
 
 // The application's own work on the queue, between Halide's calls and under the lock.
