@@ -107,7 +107,7 @@ TEST_F(GpuErrors, BuffersWithoutTheirDimensions) {
     buffer.type = halide_type_of<uint8_t>();
     const auto allocate = [&] { return interface->device_malloc(context.raw(), &buffer, interface); };
     buffer.dimensions = 3;
-    fails(allocate, {"a buffer of 3 dimensions has no list of them"}, halide_error_code_buffer_is_null);
+    fails(allocate, {"a buffer of 3 dimensions has no list of them"}, halide_error_code_device_malloc_failed);
     buffer.dimensions = -1;
     fails(allocate, {"-1 dimensions"});
     EXPECT_EQ(buffer.device, 0u);
