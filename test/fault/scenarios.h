@@ -313,6 +313,18 @@ inline void syncs(Trial &run) {
     run.expect_contents("download", out, [](int i) { return i * 3 + 2; });
 }
 
+// So many submissions that each slot, and each fence, is used a second time.
+inline void syncs_around_the_ring(Trial &run) {
+    Ints in(100), out(100);
+    upload(run, in, 3);
+    allocate(run, out);
+    for (int i = 0; i < 17; i++) {
+        launch(run, out, in, i);
+        sync(run);
+    }
+    run.expect_contents("download", out, [](int i) { return i * 3 + 16; });
+}
+
 // A caller that goes quiet: the thread of ours submits.
 inline void quiet_caller(Trial &run) {
     Ints in(100), out(100);
@@ -366,7 +378,7 @@ inline std::vector<Scenario> scenarios() {
         {"FreshKernel", "plain", counted, MOCK_AFTER_POLLS, 2, warm, fresh_kernel},
         {"Syncs", "plain", counted, MOCK_AFTER_POLLS, 2, warm, syncs},
         {"BlockingWaits", "plain", blocking, MOCK_AFTER_POLLS, 9, warm, syncs},
-        {"BlockingWaitsForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, syncs},
+        {"BlockingWaitsForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, syncs_around_the_ring},
         {"ReleaseBlocking", "plain", blocking, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
         {"ReleaseWithFences", "plain", fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
         {"ReleaseBlockingForFences", "plain", blocking_fences, MOCK_AFTER_POLLS, 9, warm, release_with_work_in_flight},
