@@ -56,7 +56,7 @@ def loaded() -> List[str]:
     return names
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     return os.path.basename(name) == NAME
 
 
@@ -84,14 +84,14 @@ def halide_is_loaded() -> bool:
 def is_in_front() -> bool:
     """Whether libHalide, if it is loaded, was loaded after us."""
     names = loaded()
-    ours, halide = _first(names, _is_ours), _first(names, is_halide)
+    ours, halide = _first(names, is_ours), _first(names, is_halide)
     return ours is not None and is_global() and (halide is None or ours < halide)
 
 
 def in_use() -> Optional[pathlib.Path]:
     """The libHalideVulkan.so of this process: LD_PRELOAD may have brought another than the package's."""
     names = loaded()
-    ours = _first(names, _is_ours)
+    ours = _first(names, is_ours)
     return None if ours is None else pathlib.Path(names[ours])
 
 
