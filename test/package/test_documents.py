@@ -55,6 +55,36 @@ def make(words, _):
             preset("buildPresets", word.removeprefix("PRESET="))
 
 
+@pytest.mark.parametrize("name", ["release", "debug"])
+@pytest.mark.parametrize(
+    "target, needs",
+    [
+        ("demo", ["HalideVulkan"]),
+        ("bench", ["HalideVulkan", "performance_gpu_dispatch_overhead", "performance_async_gpu"]),
+    ],
+)
+def test_make_builds_what_it_runs_and_no_more(name, target, needs):
+    """And runs what the preset built: its folder is that of CMakePresets.json."""
+    folder = next(one["binaryDir"] for one in json.loads(text_of("CMakePresets.json"))["configurePresets"]
+                  if one["name"] == name).removeprefix("${sourceDir}/")
+    lines = documents.commands(run(["make", "--dry-run", target, f"PRESET={name}"]).splitlines())
+    [build] = [words for words in lines if words[:2] == ["cmake", "--build"]]
+    assert build[build.index("--target") + 1 :] == needs
+    steps = run(["ninja", "-C", BUILD, "-t", "commands", *needs]).splitlines()
+    assert len(steps) < 30, "the tests are not needed"
+    named = {"demo": ["--library", f"{folder}/libHalideVulkan.so"], "bench": ["--build", folder]}
+    assert lines[-1][-2:] == named[target]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [(["nonsense"], "PRESET is 'nonsense'"), (["release", "many"], "JOBS is 'many'"), (["release", "0"], "JOBS is '0'")],
+)
+def test_coverage_refuses_what_makes_no_sense(arguments, words):
+    done = subprocess.run([PROJECT / "tools/coverage", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
+
+
 def ctest(words, _):
     preset("testPresets", words[words.index("--preset") + 1])
     option, pattern = words[3:5]
