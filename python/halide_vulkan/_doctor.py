@@ -19,7 +19,7 @@ import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from . import _child, _elf, _halide, _library, _run, _runtime
+from . import _child, _elf, _halide, _info, _library, _run, _runtime
 
 GOOD = ("ours", "untried")
 
@@ -147,7 +147,7 @@ def check_vulkan(report: Report) -> bool:
             "driver", "fail", text, "a driver is broken: VK_DRIVER_FILES=file.json leaves all others out", "failed"
         )
     if driver["devices"]:
-        return report.add("driver", "ok", f"{driver['devices']} device(s)")
+        return report.add("driver", "ok", _info.counted(driver["devices"], "device"))
     tried = "; ".join(
         f"{one['file']}: {one.get('error', 'opened, but has no device')}" for one in child.facts["manifests"]
     )
@@ -214,7 +214,10 @@ def check_program(report: Report, program: List[str]) -> bool:
     command = _run.command_of(program)
     if shutil.which(command[0]) is None:
         return report.add("program", "fail", f"no such program: {command[0]}", verdict="failed")
-    watched = _child.watch(command, f"running {command[0]}", quiet=False)
+    try:
+        watched = _child.watch(command, f"running {command[0]}", quiet=False)
+    except OSError as error:  # it is there, and the system cannot start it
+        return report.add("program", "fail", f"{command[0]} cannot be run: {error.strerror}", verdict="failed")
     if watched.code:
         report.add("program", "warn", f"{' '.join(command)} ended with code {watched.code}")
     good = True
