@@ -32,6 +32,12 @@ def path() -> pathlib.Path:
     return pathlib.Path(named) if named else pathlib.Path(__file__).with_name(NAME)
 
 
+def missing() -> str:
+    """What to say of the library that would be loaded where it is not there; empty: it is."""
+    named = f", which {OVERRIDE} names," if os.environ.get(OVERRIDE) else ""
+    return "" if path().is_file() else f"{path()}{named} is not there"
+
+
 class _Object(ctypes.Structure):
     """dl_phdr_info of <link.h>, as far as it is read here."""
 
@@ -102,6 +108,12 @@ that in this process. Do one of these:
   - run the program unchanged with `python -m halide_vulkan run program.py ...`."""
 
 
+def is_the_command() -> bool:
+    """Whether this process is `halide-vulkan`, or `python -m halide_vulkan`, and no program that imports the package."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name == "halide-vulkan" or (name == "-m" and "halide_vulkan" in getattr(sys, "orig_argv", ()))
+
+
 def load() -> None:
     """Loads the library where libHalide will look. ImportError if that is impossible."""
     if halide_is_loaded():
@@ -111,9 +123,8 @@ def load() -> None:
     if is_global():  # LD_PRELOAD, or a program that is linked with it
         return
     library = path()
-    if not library.is_file():
-        named = f", which {OVERRIDE} names," if OVERRIDE in os.environ else ""
-        raise ImportError(f"halide_vulkan: {library}{named} is not there; install the package halide-vulkan again")
+    if missing():
+        raise ImportError(f"halide_vulkan: {missing()}; install the package halide-vulkan again")
     try:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     except OSError as error:

@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def environment() -> Dict[str, str]:
     """The environment in which every program gets the library first. ValueError where LD_PRELOAD cannot name it."""
     library = str(_library.path().resolve())
+    if _library.missing():  # the dynamic linker would say so too, and go on without it
+        raise ValueError(_library.missing())
     if re.search(r"[:\s]", library):
         raise ValueError(
             f"LD_PRELOAD cannot name a path with spaces or colons in it: {library}; install the package elsewhere, or "

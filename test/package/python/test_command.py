@@ -68,6 +68,16 @@ def test_a_file_that_the_system_cannot_start(bare, lines, what):
     assert f"{program} cannot be run: Exec format error" in (done.stderr if what == "run" else done.stdout)
 
 
+def test_a_library_that_is_not_there_is_told_of_by_the_command(halide21, lavapipe):
+    """Every command says so, in words; run does not go on without it, as the dynamic linker would."""
+    gone = {"HALIDE_VULKAN_LIBRARY": "/no/such/libHalideVulkan.so", **lavapipe}
+    for command in (["run", "--", "true"], ["doctor"], ["info"], ["bench", "--quick", "--columns", "ours"]):
+        done = halide21.command(*command, **gone)
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, command
+        assert "/no/such/libHalideVulkan.so" in done.stdout + done.stderr, command
+    assert halide21.code("import halide_vulkan", **gone).returncode == 1, "a program gets its ImportError"
+
+
 # ---- info
 
 
