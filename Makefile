@@ -1,22 +1,28 @@
 # The commands of this project. `make demo` and `make test` are all that a newcomer needs: both set the machine up,
-# build what is missing and run. Everything built lies in build/, the Python environments in .venv and .venv19.
+# build what they need and run. Everything built lies in build/, the Python environments in .venv and .venv19.
 
 PRESET ?= release
 JOBS ?= $(shell nproc)
+# Where CMakePresets.json puts what a preset builds.
+BUILD = build$(if $(filter-out release,$(PRESET)),/$(PRESET))
 
-.PHONY: all setup build demo test nightly coverage bench format clean
+.PHONY: all setup configure build demo test nightly coverage bench format clean
 
 all: build
 
 setup:
 	@tools/setup
 
-build: setup
+configure: setup
 	@cmake --preset $(PRESET)
+
+build: configure
 	@cmake --build --preset $(PRESET) --parallel $(JOBS)
 
-demo: build
-	@.venv/bin/python -B apps/photo/demo.py
+# The demo needs the library alone, and the benchmark two programs more: not the tests.
+demo: configure
+	@cmake --build --preset $(PRESET) --parallel $(JOBS) --target HalideVulkan
+	@.venv/bin/python -B apps/photo/demo.py --library $(BUILD)/libHalideVulkan.so
 
 test: build
 	@ctest --preset $(PRESET) --parallel $(JOBS)
@@ -30,8 +36,10 @@ coverage: build
 	@cmake --build --preset $(PRESET) --parallel $(JOBS) --target hv_coverage
 	@tools/coverage $(PRESET) $(JOBS)
 
-bench: build
-	@.venv/bin/python -B tools/bench.py
+bench: configure
+	@cmake --build --preset $(PRESET) --parallel $(JOBS) \
+	    --target HalideVulkan performance_gpu_dispatch_overhead performance_async_gpu
+	@.venv/bin/python -B tools/bench.py --build $(BUILD)
 
 format:
 	@git ls-files '*.cpp' '*.h' | xargs clang-format -i

@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 VULKAN_TARGET = "host-vulkan-vk_int8-vk_int16-vk_int64-vk_v13"
 CUDA_TARGET = "host-cuda-cuda_capability_80"
 OUR_FILE = "libHalideVulkan.so"
+RESULTS = ROOT / "test/performance/results"
 
 
 def arguments():
@@ -49,10 +50,40 @@ def arguments():
         parser.error(f"--rows: {options.rows!r} is no regular expression: {error}")
     unknown = set(options.columns.split(",")) - {"stock", "ours", "cuda"}
     if unknown:
-        parser.error(f"--columns: {', '.join(sorted(unknown))} is none of stock, ours, cuda")
+        parser.error(f"--columns: {', '.join(sorted(unknown)) or 'nothing'} is none of stock, ours, cuda")
     options.out = options.out or options.build / "bench"
     options.library = options.library or options.build / OUR_FILE
+    if not options.redraw:
+        for option, path in (("--out", options.out), ("--save", RESULTS if options.save else None)):
+            refused = path and folder_refused(path)
+            if refused:
+                parser.error(f"{option}: {path}: {refused}")
+    # What a file holds that is read later: a kept result, and the goals.
+    options.kept = options.redraw and read(parser, "--redraw", options.redraw, ("facts", "columns"))
+    no_goals = options.goals == parser.get_default("goals") and not options.goals.is_file()
+    options.goals = None if no_goals else read(parser, "--goals", options.goals, ("goals", "device"))
     return options
+
+
+def folder_refused(path):
+    """Makes the folder; says why it cannot be had, or cannot be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return error.strerror
+    return None if os.access(path, os.W_OK) else "cannot be written to"
+
+
+def read(parser, option, path, names):
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        parser.error(f"{option}: {path}: {error.strerror}")
+    except ValueError as error:  # no JSON, or no text
+        parser.error(f"{option}: {path}: {error}")
+    if not isinstance(content, dict) or not set(names) <= set(content):
+        parser.error(f"{option}: {path} is no file of bench.py: it must have {' and '.join(names)}")
+    return content
 
 
 def find_program(options, name):
@@ -232,7 +263,7 @@ def chart(path, columns, device):
 
 def keep(options, facts):
     """Copies the results to where they are committed, under a name that sorts by date."""
-    folder = ROOT / "test/performance/results"
+    folder = RESULTS
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(.*?\)", "", facts["device"]).lower()).strip("-")
     for kind in ("json", "md", "png"):
         source = options.out / f"bench.{kind}"
@@ -244,10 +275,9 @@ def keep(options, facts):
 def main():
     options = arguments()
     if options.redraw:
-        kept = json.loads(options.redraw.read_text())
+        kept = options.kept
         chart(options.redraw.with_suffix(".png"), kept["columns"], kept["facts"]["device"])
         return 0
-    options.out.mkdir(parents=True, exist_ok=True)
     check_rows(options)
     columns, right = measure(options)
     if not columns:
@@ -256,10 +286,12 @@ def main():
     facts = {
         "date": datetime.date.today().isoformat(),
         "device": first["device"],
+        # CUDA's column tells none; a result of it alone has no driver.
+        "driver": next((report["driver"] for report in columns.values() if report.get("driver")), "unknown"),
         "processors": str(len(os.sched_getaffinity(0))),
         "halide": first["halide"],
     }
-    goals = json.loads(options.goals.read_text()) if options.goals.is_file() else {"device": "none"}
+    goals = options.goals or {"device": "none"}
     lines = table(columns, goals["goals"] if goals["device"] in facts["device"] else None)
     for name, report in columns.items():
         wait = {k: v for k, v in report.items() if k.startswith("long_wait_")}

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 
-from bench import CUDA_TARGET, OUR_FILE, ROOT, VULKAN_TARGET, has_cuda
+from bench import CUDA_TARGET, OUR_FILE, ROOT, VULKAN_TARGET, folder_refused, has_cuda
 
 FIELDS = {
     "device_ms": "device made",
@@ -65,15 +65,24 @@ def run(program, library, column, extra, kernels):
     return report
 
 
+def runs_of(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="where the program was built")
     parser.add_argument("--program", type=pathlib.Path, help="the program, if not in the build folder")
     parser.add_argument("--library", type=pathlib.Path, help="our libHalideVulkan.so, if not in the build folder")
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=runs_of, default=5, help="processes for each line, 1 at least")
     parser.add_argument("--quick", action="store_true", help="a smoke test: the cache alone, once, with three kernels")
     parser.add_argument("--json", type=pathlib.Path, help="also write every figure there")
     options = parser.parse_args()
+    # Before the measuring, which takes minutes.
+    if options.json and (folder_refused(options.json.parent) or options.json.is_dir()):
+        parser.error(f"--json: {options.json} cannot be written")
     program = options.program or options.build / "test/performance/performance_first_launch"
     library = (options.library or options.build / OUR_FILE).resolve()
     if not program.is_file() or not library.is_file():
@@ -109,7 +118,7 @@ def main():
         sizes = [file.stat().st_size for file in (folder / "cache0").iterdir()]
 
     first = next(iter(reports.values()))[0]
-    print(f"{first['device']}; milliseconds, median of {runs}; cache on disk: {sum(sizes)} bytes")
+    print(f"{first['device']}, driver {first['driver'] or 'unknown'}; milliseconds, median of {runs}; cache on disk: {sum(sizes)} bytes")
     print(f"{'':22}" + "".join(f"{title:>14}" for title in FIELDS.values()))
     right = True
     for name, all_runs in reports.items():

@@ -11,7 +11,10 @@ process began (LD_PRELOAD), so demo.py starts one process for each.
 import argparse
 import ctypes
 import json
+import pathlib
+import re
 import statistics
+import sys
 import time
 
 import halide as hl
@@ -28,6 +31,31 @@ def our_runtime_is_loaded():
         return True
     except ValueError:
         return False
+
+
+def device_in_use():
+    """What our runtime says of it; None on any other runtime."""
+    if not our_runtime_is_loaded():
+        return None
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+    import halide_vulkan
+
+    stats = halide_vulkan.stats()
+    return stats.device_name if stats else None
+
+
+def runs_of(text):
+    """How many timed runs were asked for: an error of argparse where that is none."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1")
+    return int(text)
+
+
+def size_of(text):
+    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text} is no size: 640x384 is one")
+    return int(found[1]), int(found[2])
 
 
 def develop(planes, target, runs=1):
@@ -57,21 +85,25 @@ def main():
     parser.add_argument("--target", required=True)
     parser.add_argument("--picture", required=True)
     parser.add_argument("--report", required=True)
-    parser.add_argument("--size")
-    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--size", type=size_of)
+    parser.add_argument("--runs", type=runs_of, default=9)
     parser.add_argument("--output")
     options = parser.parse_args()
 
-    planes = pictures.load(options.picture)
-    if options.size:
-        planes = pictures.crop(planes, *map(int, options.size.split("x")))
-    target = hl.Target(options.target)
+    try:
+        planes = pictures.load(options.picture)
+        if options.size:
+            planes = pictures.crop(planes, *options.size)
+        target = hl.Target(options.target)
+    except (ValueError, hl.HalideError) as error:  # of the picture and its size; of the target
+        sys.exit(f"develop.py: {str(error).strip().splitlines()[0]}")
     result, compiled, first, seconds, stages = develop(planes, target, options.runs)
     if options.output:
         numpy.save(options.output, result)
     report = {
         "target": options.target,
         "ours": our_runtime_is_loaded(),
+        "device": device_in_use(),
         "stages": stages,
         "compile_ms": 1e3 * compiled,
         "first_ms": 1e3 * first,

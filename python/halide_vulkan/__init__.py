@@ -12,7 +12,7 @@ loaded, to the first library that has it. Too late is an ImportError here, never
 """
 
 from ._halide import TRIED_VERSIONS, UntriedHalideWarning, warn_if_untried
-from ._library import load, version
+from ._library import is_the_command, load, version
 from ._runtime import Device, Stats, active, describe, device, devices, release, stats
 
 __all__ = [
@@ -29,5 +29,9 @@ __all__ = [
 ]
 __version__ = version()
 
-load()
+try:
+    load()
+except ImportError:
+    if not is_the_command():  # which says in its own words what is wrong
+        raise
 warn_if_untried()

@@ -96,6 +96,10 @@ def tree(options: argparse.Namespace) -> int:
 def main(options: argparse.Namespace) -> int:
     if options.tree:
         return tree(options)
+    if options.rest:
+        more = " ".join(options.rest)
+        print(f"halide-vulkan bench: only --tree takes more arguments, not this: {more}", file=sys.stderr)
+        return 2
     wanted = options.columns.split(",")
     if not set(wanted) <= set(COLUMNS):
         print(f"halide-vulkan bench: --columns takes {' and '.join(COLUMNS)}", file=sys.stderr)

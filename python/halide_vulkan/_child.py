@@ -3,7 +3,8 @@
 A driver may crash, hang, or write to standard output; none of that may take the command with it. So every look at
 Vulkan happens in a child. Facts come through a pipe of their own, one JSON object a line, as soon as they are known:
 what a child said before it died tells how far it came. The dynamic linker itself tells which library each symbol was
-bound to (LD_DEBUG=bindings, see ld.so(8)); that is the only witness that needs no cooperation from the program.
+bound to, and what it loaded (LD_DEBUG=bindings,files, see ld.so(8)); that is the only witness that needs no cooperation
+from the program.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ TIMEOUT = 300.0  # seconds; compiling for a GPU the first time took up to 30 on 
 _BINDING = re.compile(
     r"binding file (?P<user>.*?) \[\d+\] to (?P<owner>.*?) \[\d+\]: normal symbol `" + _library.BITCODE + "'"
 )
+_LOADED = re.compile(r"\t(?P<kind>calling init|initialize program): (?P<file>.+?)\s*$")
 
 
 class Child(NamedTuple):
@@ -95,18 +98,42 @@ def probe(
         return Child(facts, ended, errors.read().decode("utf-8", "replace")[-2000:])
 
 
-def watch(command: List[str], step: str, quiet: bool) -> "tuple[int, List[Binding]]":
+class Watched(NamedTuple):
+    code: int
+    bindings: List[Binding]
+    programs: List[str]  # that ran, as far as the dynamic linker tells
+    libraries: List[str]  # that they loaded
+    lost: List[str]  # programs that cannot be found by the name that they were started with
+
+
+def watch(command: List[str], step: str, quiet: bool) -> Watched:
     """Runs a program and tells which library each libHalide in it, or in its children, took the runtime from."""
     with tempfile.TemporaryDirectory(prefix="halide-vulkan-") as folder:
         output = os.path.join(folder, "ld")
-        env = {**os.environ, "LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": output}
+        env = {**os.environ, "LD_DEBUG": "bindings,files", "LD_DEBUG_OUTPUT": output}
         with Step(step):
             out = subprocess.DEVNULL if quiet else sys.stderr
             code = subprocess.run(command, env=env, stdout=out, stderr=out).returncode
         bindings = []
+        # The command itself, too: the linker tells nothing of a program that is linked statically.
+        programs = [shutil.which(command[0]) or command[0]]
+        libraries, lost = [], []
         for name in sorted(glob.glob(glob.escape(output) + ".*")):
-            with open(name, encoding="utf-8", errors="replace") as file:
-                for match in map(_BINDING.search, file):
+            with open(name, encoding="utf-8", errors="surrogateescape") as file:
+                for line in file:
+                    match = _BINDING.search(line)
                     if match:
                         bindings.append(Binding(match["user"], match["owner"]))
-    return code, bindings
+                        continue
+                    match = _LOADED.search(line)
+                    if match and match["kind"] == "calling init":
+                        libraries.append(match["file"])
+                    elif match and shutil.which(match["file"]):
+                        programs.append(shutil.which(match["file"]) or "")
+                    elif match:  # a name that held in the folder of its caller
+                        lost.append(match["file"])
+
+        def real(files: List[str]) -> List[str]:
+            return list(dict.fromkeys(os.path.realpath(file) for file in files if os.path.isfile(file)))
+
+        return Watched(code, bindings, real(programs), real(libraries), list(dict.fromkeys(lost)))

@@ -3,9 +3,11 @@
     halide-vulkan doctor                            is everything there, and does a kernel run?
     halide-vulkan doctor -- program arguments ...   also runs that program and says which runtime it got
 
+A program built ahead of time has its runtime inside; its file is read to find which.
+
 Verdicts: ours, untried (ours, with a Halide that was not tried), stock (the program runs on Halide's own runtime),
-no-halide, no-loader, no-driver, no-device (none, or not the one that was asked for), failed. The exit code is 0 for the
-first two.
+unknown (its file does not tell), no-halide, no-loader, no-driver, no-device (none, or not the one that was asked for),
+failed. The exit code is 0 for the first two.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from . import _child, _halide, _library, _run, _runtime
+from . import _child, _elf, _halide, _info, _library, _run, _runtime
 
 GOOD = ("ours", "untried")
 
@@ -62,6 +64,7 @@ VERDICTS = {
     "ours": "Halide runs on this runtime",
     "untried": "Halide runs on this runtime, but nobody tried this version of Halide with it before",
     "stock": "the program runs on the Vulkan runtime that Halide carries",
+    "unknown": "the program may have a Vulkan runtime inside that cannot be told from here",
     "no-halide": "there is no Halide, or none that could take this runtime",
     "no-loader": "there is no Vulkan loader",
     "no-driver": "there is a Vulkan loader, but no driver",
@@ -81,6 +84,11 @@ FRONT = """\
 Python: `import halide_vulkan` before `import halide`
 any program, unchanged: halide-vulkan run -- program ...
 C++: link libHalideVulkan.so before libHalide.so, with -Wl,--no-as-needed"""
+
+AHEAD_OF_TIME = """\
+built ahead of time: put libHalideVulkan.so in front of the generator, and build again
+a Halide that is a part of the program: link libHalide.so instead, or build Halide with this runtime (tools/overlay)"""
+NOT_TOLD = "name the program itself, by its whole path and as it was before it was stripped or packed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +147,7 @@ def check_vulkan(report: Report) -> bool:
             "driver", "fail", text, "a driver is broken: VK_DRIVER_FILES=file.json leaves all others out", "failed"
         )
     if driver["devices"]:
-        return report.add("driver", "ok", f"{driver['devices']} device(s)")
+        return report.add("driver", "ok", _info.counted(driver["devices"], "device"))
     tried = "; ".join(
         f"{one['file']}: {one.get('error', 'opened, but has no device')}" for one in child.facts["manifests"]
     )
@@ -206,20 +214,41 @@ def check_program(report: Report, program: List[str]) -> bool:
     command = _run.command_of(program)
     if shutil.which(command[0]) is None:
         return report.add("program", "fail", f"no such program: {command[0]}", verdict="failed")
-    code, bindings = _child.watch(command, f"running {command[0]}", quiet=False)
-    if code:
-        report.add("program", "warn", f"{' '.join(command)} ended with code {code}")
-    if not bindings:
-        text = "loaded no libHalide.so that looks for a runtime"
-        fix = "a program built ahead of time has the runtime of its generator in it, and a static Halide its own"
-        return report.add("program", "fail", text, fix, "no-halide")
+    try:
+        watched = _child.watch(command, f"running {command[0]}", quiet=False)
+    except OSError as error:  # it is there, and the system cannot start it
+        return report.add("program", "fail", f"{command[0]} cannot be run: {error.strerror}", verdict="failed")
+    if watched.code:
+        report.add("program", "warn", f"{' '.join(command)} ended with code {watched.code}")
     good = True
-    for halide, owner in dict.fromkeys(bindings):
+    for halide, owner in dict.fromkeys(watched.bindings):
         if os.path.basename(owner) == _library.NAME:
             report.add("program", "ok", f"{halide} in it takes the runtime of {owner}")
+        elif _elf.held_by(owner).runtime == _elf.OURS:
+            report.add("program", "ok", f"{halide} in it was built with this runtime inside")
         else:
             good = report.add("program", "fail", f"{halide} in it uses its own Vulkan runtime", FRONT, "stock")
-    return good
+    # What was built ahead of time, and a Halide that is part of a program, look nothing up.
+    looked_up = {os.path.realpath(file) for binding in watched.bindings for file in binding}
+    files = dict.fromkeys(watched.programs + watched.libraries)
+    held = {file: _elf.held_by(file) for file in files if file not in looked_up and not _library.is_ours(file)}
+    found = bool(watched.bindings)
+    for file, one in held.items():
+        if one.runtime == _elf.OURS:
+            found = report.add("program", "ok", f"{file} {one.how}")
+        elif one.runtime == _elf.STOCK:
+            found, good = True, report.add("program", "fail", f"{file} {one.how}", AHEAD_OF_TIME, "stock")
+    if found:
+        return good
+    # Libraries are left out: the drivers of the system, and what they load, open Vulkan too.
+    unknown = {file: held[file].how for file in watched.programs if file in held and held[file].runtime == _elf.UNKNOWN}
+    unknown.update((file, "was started in another folder, so its file was not found") for file in watched.lost)
+    for file, how in unknown.items():
+        report.add("program", "fail", f"{file} {how}", NOT_TOLD, "unknown")
+    if not unknown:
+        text = "loaded no libHalide.so that looks for a runtime, and nothing it loaded has one inside"
+        report.add("program", "fail", text, verdict="no-halide")
+    return False
 
 
 def examine(program: Optional[List[str]] = None) -> Report:

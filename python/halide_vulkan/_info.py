@@ -28,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def words(number: int, names: Iterable["tuple[int, str]"], otherwise: str) -> str:
     return " ".join(word for bit, word in names if number & bit) or otherwise
 
@@ -99,7 +103,8 @@ def reasons(device: Dict[str, Any]) -> List["tuple[str, str]"]:
         ),
         (
             "large copies",
-            f"shared by {plan['copy_threads']} thread(s) beside the caller; {plan['cores']} usable core(s)",
+            f"shared by {counted(plan['copy_threads'], 'thread')} beside the caller; "
+            + counted(plan["cores"], "usable core"),
         ),
         (
             "submission",
@@ -144,8 +149,8 @@ def device_lines(index: int, facts: Dict[str, Any], full: bool) -> List[str]:
     for i, kind in enumerate(device["types"]):
         lines.append(f"     memory type {i}: heap {kind['heap']}, {words(kind['flags'], TYPE_FLAGS, 'plain')}")
     for i, family in enumerate(device["families"]):
-        flags = words(family["flags"], QUEUE_FLAGS, "other")
-        lines.append(f"     queue family {i}: {family['queues']} queue(s), {flags}")
+        flags = words(family["flags"], QUEUE_FLAGS, "other").replace(" ", ", ")
+        lines.append(f"     queue family {i}: {counted(family['queues'], 'queue')}: {flags}")
     lines.append("     limits:")
     for name, value in device["limits"].items():
         shown = " x ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -32,6 +32,12 @@ def path() -> pathlib.Path:
     return pathlib.Path(named) if named else pathlib.Path(__file__).with_name(NAME)
 
 
+def missing() -> str:
+    """What to say of the library that would be loaded where it is not there; empty: it is."""
+    named = f", which {OVERRIDE} names," if os.environ.get(OVERRIDE) else ""
+    return "" if path().is_file() else f"{path()}{named} is not there"
+
+
 class _Object(ctypes.Structure):
     """dl_phdr_info of <link.h>, as far as it is read here."""
 
@@ -56,7 +62,7 @@ def loaded() -> List[str]:
     return names
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     return os.path.basename(name) == NAME
 
 
@@ -84,14 +90,14 @@ def halide_is_loaded() -> bool:
 def is_in_front() -> bool:
     """Whether libHalide, if it is loaded, was loaded after us."""
     names = loaded()
-    ours, halide = _first(names, _is_ours), _first(names, is_halide)
+    ours, halide = _first(names, is_ours), _first(names, is_halide)
     return ours is not None and is_global() and (halide is None or ours < halide)
 
 
 def in_use() -> Optional[pathlib.Path]:
     """The libHalideVulkan.so of this process: LD_PRELOAD may have brought another than the package's."""
     names = loaded()
-    ours = _first(names, _is_ours)
+    ours = _first(names, is_ours)
     return None if ours is None else pathlib.Path(names[ours])
 
 
@@ -100,6 +106,12 @@ halide_vulkan was imported after libHalide was loaded, so Halide runs on its own
 that in this process. Do one of these:
   - move `import halide_vulkan` before the first `import halide`, also before imports of modules that import halide;
   - run the program unchanged with `python -m halide_vulkan run program.py ...`."""
+
+
+def is_the_command() -> bool:
+    """Whether this process is `halide-vulkan`, or `python -m halide_vulkan`, and no program that imports the package."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name == "halide-vulkan" or (name == "-m" and "halide_vulkan" in getattr(sys, "orig_argv", ()))
 
 
 def load() -> None:
@@ -111,9 +123,8 @@ def load() -> None:
     if is_global():  # LD_PRELOAD, or a program that is linked with it
         return
     library = path()
-    if not library.is_file():
-        named = f", which {OVERRIDE} names," if OVERRIDE in os.environ else ""
-        raise ImportError(f"halide_vulkan: {library}{named} is not there; install the package halide-vulkan again")
+    if missing():
+        raise ImportError(f"halide_vulkan: {missing()}; install the package halide-vulkan again")
     try:
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     except OSError as error:

@@ -17,7 +17,7 @@ from typing import Dict, List
 
 from . import _library
 
-NOT_FOUND = 127  # as a shell says it
+NOT_FOUND, CANNOT_RUN = 127, 126  # as a shell says it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def environment() -> Dict[str, str]:
     """The environment in which every program gets the library first. ValueError where LD_PRELOAD cannot name it."""
     library = str(_library.path().resolve())
+    if _library.missing():  # the dynamic linker would say so too, and go on without it
+        raise ValueError(_library.missing())
     if re.search(r"[:\s]", library):
         raise ValueError(
             f"LD_PRELOAD cannot name a path with spaces or colons in it: {library}; install the package elsewhere, or "
@@ -61,5 +63,8 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps({"command": command, "LD_PRELOAD": env["LD_PRELOAD"]}), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(command[0], command, env)
-    return 0  # not reached
+    try:
+        os.execvpe(command[0], command, env)
+    except OSError as error:  # it is there, and the system cannot start it
+        print(f"halide-vulkan run: {command[0]} cannot be run: {error.strerror}", file=sys.stderr)
+    return CANNOT_RUN

@@ -4,12 +4,22 @@ import re
 import shlex
 from pathlib import Path
 
-NAMES = ("README.md", "README_vulkan.md", "CONTRIBUTING.md", "CHANGELOG.md")
+NAMES = (
+    "README.md",
+    "README_vulkan.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "apps/photo/README.md",
+    "python/README.md",
+    "src/interpose/README.md",
+    "test/performance/results/README.md",
+    "test/unit/data/README.md",
+)
 
 # How a line of a block looks that is meant for a shell: perhaps variables first, then a program one of these names.
 PROGRAMS = (
-    r"make|cmake|ctest|gengen|python3?|pip|git|halide-vulkan|your-halide-program|[\w-]*clang[\w+-]*|"
-    r"(?:\.venv/bin|tools|test|build|\.ci)/\S+"
+    r"make|cmake|ctest|gengen|python3?|pip|git|g\+\+|halide-vulkan|your-halide-program|[\w-]*clang[\w+-]*|"
+    r"(?:\.venv/bin|halide-env/bin|tools|test|build|\.ci)/\S+"
 )
 SHELL = re.compile(rf"(?:\w+=\S*\s+)*(?:{PROGRAMS})(?:\s|$)")
 
@@ -45,6 +55,12 @@ def commands(lines):
     return [words for words in split if words]
 
 
+def inline_commands(text, start):
+    """What stands between backticks and begins with `start`, split into words; dots and what is behind them gone."""
+    found = re.findall(rf"`({re.escape(start)}[^`]*)`", text)
+    return [shlex.split(command.split("...")[0]) for command in found]
+
+
 def links(text):
     """Targets of the links in a text, without those to other sites."""
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith(("http", "mailto"))]
@@ -64,5 +80,7 @@ def promised_tests(text):
             continue
         base = None
         for name in re.findall(r"`([^`]+)`", row.rsplit("|", 2)[1]):
+            if name.isupper():  # a variable that a test reads
+                continue
             base = base if name.startswith(".") else name
             yield base + name if name.startswith(".") else name

@@ -103,10 +103,11 @@ int main(int argc, char **argv) {
     for (int i = 1; i < count; i++) others += first[i];
     for (double one : again) once_more += one;
     const bool vulkan = target.has_feature(Target::Vulkan);
-    printf("{\"runtime\": \"%s\", \"device\": \"%s\", \"device_ms\": %.3f, \"first_ms\": %.3f, \"others_ms\": %.3f, "
-           "\"again_ms\": %.3f, \"release_ms\": %.3f, \"right\": %s}\n",
+    printf("{\"runtime\": \"%s\", \"device\": \"%s\", \"driver\": \"%s\", \"device_ms\": %.3f, \"first_ms\": %.3f, "
+           "\"others_ms\": %.3f, \"again_ms\": %.3f, \"release_ms\": %.3f, \"right\": %s}\n",
            vulkan ? bench::vulkan_runtime_file().c_str() : "cuda",
-           (vulkan ? bench::vulkan_device_names() : bench::cuda_device_names()).c_str(), made - begin, first[0],
-           others / (count - 1), once_more / count, released - before_release, right ? "true" : "false");
+           (vulkan ? bench::vulkan_device_names() : bench::cuda_device_names()).c_str(),
+           vulkan ? bench::vulkan_driver_names().c_str() : "", made - begin, first[0], others / (count - 1),
+           once_more / count, released - before_release, right ? "true" : "false");
     return right ? 0 : 1;
 }

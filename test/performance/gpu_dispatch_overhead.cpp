@@ -429,6 +429,8 @@ int main(int argc, char **argv) {
         {"device", vulkan ? vulkan_device_names() : cuda_device_names()},
         {"runtime", vulkan ? vulkan_runtime_file() : "libHalide's CUDA runtime"},
     };
+    // CUDA tells no driver's version; NVIDIA has one driver for both, which the columns of Vulkan name.
+    if (vulkan) facts.push_back({"driver", vulkan_driver_names()});
     for (const auto &[name, value] : facts) printf("%-8s %s\n", name.c_str(), value.c_str());
 
     Bench b(target);

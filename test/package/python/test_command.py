@@ -59,6 +59,25 @@ def test_run_says_what_is_wrong(bare, tmp_path):
     assert done.returncode == 2 and "LD_PRELOAD cannot name a path with spaces" in done.stderr
 
 
+@pytest.mark.parametrize("what", ["run", "doctor"])
+def test_a_file_that_the_system_cannot_start(bare, lines, what):
+    program = lines("\x7fELF, or so it says", "program")
+    program.chmod(0o755)
+    done = bare.command(what, "--", program)
+    assert done.returncode == (126 if what == "run" else 1) and "Traceback" not in done.stderr
+    assert f"{program} cannot be run: Exec format error" in (done.stderr if what == "run" else done.stdout)
+
+
+def test_a_library_that_is_not_there_is_told_of_by_the_command(halide21, lavapipe):
+    """Every command says so, in words; run does not go on without it, as the dynamic linker would."""
+    gone = {"HALIDE_VULKAN_LIBRARY": "/no/such/libHalideVulkan.so", **lavapipe}
+    for command in (["run", "--", "true"], ["doctor"], ["info"], ["bench", "--quick", "--columns", "ours"]):
+        done = halide21.command(*command, **gone)
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, command
+        assert "/no/such/libHalideVulkan.so" in done.stdout + done.stderr, command
+    assert halide21.code("import halide_vulkan", **gone).returncode == 1, "a program gets its ImportError"
+
+
 # ---- info
 
 
@@ -108,6 +127,21 @@ def test_info_without_halide(bare):
     assert done.returncode == 1 and "No module named 'halide'" in json.loads(done.stdout)["error"]
 
 
+def test_a_queue_of_flags(bare):
+    """What a queue family can do is a list, and one queue is no plural."""
+    text = """
+from halide_vulkan._info import device_lines
+import sys
+family = {"flags": int(sys.argv[1]), "queues": int(sys.argv[2])}
+device = {"name": "x", "type": "cpu", "api_version": 1 << 22, "driver_version": 1, "uuid": "", "computes": True,
+          "heaps": [], "types": [], "families": [family], "limits": {}}
+print(*device_lines(0, {"devices": [device]}, True), sep="\\n")
+"""
+    for flags, queues, words in ((7, 1, "1 queue: graphics, compute, transfer"), (2, 8, "8 queues: compute"),
+                                 (8, 1, "1 queue: other")):
+        assert f"queue family 0: {words}\n" in bare.code(text, flags, queues).stdout
+
+
 # ---- bench
 
 
@@ -127,7 +161,9 @@ def test_bench_as_text_and_by_column(halide19):
     assert done.returncode == 0, done.stderr
     assert "not to be trusted" in done.stdout and "Halide: 19.0.0" in done.stdout and "upload 48 MB" in done.stdout
     assert "stock" not in done.stdout
-    assert halide19.command("bench", "--columns", "theirs").returncode == 2
+    for refused in (["--columns", "theirs"], ["--columns", ""], ["theirs"], ["--", "--rows", "launch"]):
+        done = halide19.command("bench", *refused)
+        assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, refused
 
 
 def test_bench_of_a_tree(bare, tmp_path):
