@@ -79,7 +79,7 @@ inline uint32_t choose_queue_family(const DeviceOffer &offer, QueueWish wish, Fa
     text << "Vulkan: " << offer.properties.deviceName << " has no queue family that computes "
          << (wish == QueueWish::compute ? "without graphics (HL_VK_QUEUE is 'compute')"
                                         : "and does graphics (HL_VK_QUEUE is 'graphics')")
-         << "; its " << offer.family_count << " are:";
+         << (offer.family_count == 1 ? "; its only one:" : "; those it has:");
     for (uint32_t i = 0; i < offer.family_count; i++) {
         const VkQueueFlags flags = offer.families[i].queueFlags;
         text << (i ? ", " : " ") << (flags & VK_QUEUE_GRAPHICS_BIT ? "graphics " : "")
