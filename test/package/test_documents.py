@@ -24,11 +24,15 @@ def text_of(name):
     return (PROJECT / name).read_text()
 
 
+MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "PRESET", "JOBS")
+
+
 def run(words, **environment):
     done = subprocess.run(
         [str(word) for word in words],
         cwd=PROJECT,
-        env={**E, **environment},
+        # What `make test` hands down to a make below it would change what that one says and does.
+        env={name: value for name, value in {**E, **environment}.items() if name not in MAKES_OWN},
         capture_output=True,
         text=True,
         timeout=500,
