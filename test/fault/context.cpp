@@ -169,6 +169,7 @@ TEST_F(FaultContext, ReleasedOnAnotherQueue) {
 // The hook has no context to give any more in the middle of a release, and a wait fails: what the GPU uses stays until
 // it is done.
 TEST_F(FaultContext, AContextThatVanishesDuringARelease) {
+    setenv("HL_VK_SPIN", "0", 1);  // so that the wait is the driver's
     Trial run;
     {
         Ints a(100), b(100);
@@ -183,6 +184,7 @@ TEST_F(FaultContext, AContextThatVanishesDuringARelease) {
         EXPECT_EQ(mock_live(""), before);
         application.vanishes_at = 0;
     }
+    unsetenv("HL_VK_SPIN");
     mock_clear();
     messages().clear();
 }
