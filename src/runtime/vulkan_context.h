@@ -295,20 +295,21 @@ private:
 };
 
 inline void Session::end() {
-    if (device) {
-        Device *const d = device;
+    Device *const d = device;
+    uint64_t first_run = 0;
+    if (d) {
         Submissions &s = d->submissions;
-        const uint64_t first_run = s.take_first_run();
+        first_run = s.take_first_run();
         // An application's queue is ours only until release_context.
         if ((!d->own || first_run > s.submitted) && s.open && s.batch.commands > 0) submit();
         d->lock.unlock();
         if (__builtin_expect(held_since != 0, 0)) tell_held();
         device = nullptr;
-        release();
-        if (__builtin_expect(first_run != 0, 0)) await_first_run(*d, first_run);
-        drop_user(d);
     }
     release();
+    if (!d) return;
+    if (__builtin_expect(first_run != 0, 0)) await_first_run(*d, first_run);
+    drop_user(d);
 }
 
 // Calls the hook and finds the device's state, as one more user of it, unlocked.

@@ -403,10 +403,7 @@ inline Launch::Outcome Launch::attempt(Session &session) {
     if (uniforms) write_scalars(uniforms, scratch);
     if (has_bounces) copy_bounces(d, scratch, false);
     record(d, scratch, *variant, set, uniform_offset);
-    if (__builtin_expect(!variant->has_run, 0)) {
-        variant->has_run = true;
-        d.submissions.note_first_run(d.gpu);
-    }
+    d.submissions.note_run(d.gpu, variant->has_run);
     if (has_bounces) {
         copy_bounces(d, scratch, true);
         free_bounces(d, scratch);

@@ -243,8 +243,7 @@ public:
         submissions.bind_pipeline(gpu, pipeline->pipeline);
         gpu.vk.vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, shape->layout, 0, 1, &set, 0, nullptr);
         gpu.vk.vkCmdDispatch(commands, groups, 1, 1);
-        if (!pipeline->has_run) submissions.note_first_run(gpu);
-        pipeline->has_run = true;
+        submissions.note_run(gpu, pipeline->has_run);
         return true;
     }
 

@@ -86,12 +86,14 @@ public:
     bool create_pools(Gpu &gpu, Failure &failure);
     void destroy_pools(Gpu &gpu);
 
-    // A dispatch of a pipeline that has never run was recorded. A CPU device compiles it when it runs, and must not do so
-    // while the process ends: what its compiler has made since its first use, in destructors that run at exit, is gone
-    // before our handler waits for it (lavapipe: LLVM goes round in circles then). So the call that recorded it waits.
-    void note_first_run(const Gpu &gpu) {
-        if (gpu.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU) return;
-        first_run = open_epoch();
+    // A dispatch was recorded; `has_run` is its pipeline's, and true from here on. A CPU device compiles a pipeline when
+    // it runs for the first time, and must not do so while the process ends: what its compiler has made since its first
+    // use, in destructors that run at exit, is gone before our handler waits for it (lavapipe: LLVM goes round in circles
+    // then). So the call that recorded it waits.
+    void note_run(const Gpu &gpu, bool &has_run) {
+        if (__builtin_expect(has_run, 1)) return;
+        has_run = true;
+        if (gpu.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) first_run = open_epoch();
     }
     // The epoch that the session has to wait for when it ends; 0: none.
     uint64_t take_first_run() {
@@ -248,7 +250,7 @@ private:
     uint64_t host_epoch;   // newest submission that ends with one
     uint64_t host_before;  // newest of those whose slots are used again
     VkPipeline bound;      // in the open batch
-    uint64_t first_run;    // see note_first_run; 0: none, or taken
+    uint64_t first_run;    // see note_run; 0: none, or taken
     uint64_t scalars_used;
     // The newest refused submissions. Memory::note_losses marks the regions before one is overwritten here.
     uint64_t lost_epochs[32];
