@@ -34,10 +34,10 @@ struct OwnContext {
     const VkAllocationCallbacks *callbacks;  // those it was made with: it must be destroyed with them
     bool gone;                               // the process is exiting
     bool in_dlclose;                         // the exit handler runs because this library is being closed
-    uint32_t deserted;    // the process ends while somebody holds the lock: nobody takes it any more; atomic
-    uint64_t acquires;    // ever, by whomever
-    uint64_t sessions;    // acquires that were sessions of ours, caught up with `acquires` by each
-    bool lent;            // a device was lent, ever: the exit handler is registered
+    uint32_t deserted;  // the process ends while somebody holds the lock: nobody takes it any more; atomic
+    uint64_t acquires;  // ever, by whomever
+    uint64_t sessions;  // acquires that were sessions of ours, caught up with `acquires` by each
+    bool lent;          // a device was lent, ever: the exit handler is registered
     // How far the driver has come since the context was made; atomic. It loads, and makes, what it needs for each only
     // then, and what is registered last runs first at exit.
     enum Stage : uint32_t { made, compiled, ran };
@@ -59,8 +59,8 @@ inline bool may_lock_own_context() {
 // the lock, which an application may hold for its own work, on the very thread that ends the process too.
 constexpr int kExitPatience_ms = 1000;
 
-// Called for each new context, and for each of its stages. The handler runs as often as it was registered; the first time
-// does the work.
+// Called for each new context, and for each of its stages. The handler runs as often as it was registered; the first
+// time does the work.
 inline void register_exit_handler() { run_at_exit(leave_process); }
 
 // With devices.creating held. Once will do: of a lent device the handler touches nothing. Without it nobody would know,
@@ -178,8 +178,8 @@ public:
     // Takes both locks. `pinned`: the device that the call already uses (it may enter while a release waits for it);
     // any other device is an error. False with the reason in failure, or, for Need::existing, when there is no device.
     bool begin(Need need, Device *pinned = nullptr);
-    // Submits what an application's queue must not be left with, lets go, and waits for what a CPU device has to compile.
-    // Safe to call twice.
+    // Submits what an application's queue must not be left with, lets go, and waits for what a CPU device has to
+    // compile. Safe to call twice.
     void end();
     // In a session that was begun for the device alone: whether a batch is open now. False without a failure: the ring
     // is full, and a session has to be begun for a batch.
@@ -340,7 +340,9 @@ inline bool Session::acquire(Need need) {
     }
     if (!instance || !physical || !queue) {
         failure.because(kNoDevice) << "Vulkan: halide_vulkan_acquire_context gave a device and no "
-                                   << (!instance ? "instance" : !physical ? "physical device" : "queue");
+                                   << (!instance   ? "instance"
+                                       : !physical ? "physical device"
+                                                   : "queue");
         return false;
     }
     if (handle == own_context.device && own_context.state) {

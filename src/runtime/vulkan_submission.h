@@ -86,10 +86,10 @@ public:
     bool create_pools(Gpu &gpu, Failure &failure);
     void destroy_pools(Gpu &gpu);
 
-    // A dispatch was recorded; `has_run` is its pipeline's, and true from here on. A CPU device compiles a pipeline when
-    // it runs for the first time, and must not do so while the process ends: what its compiler has made since its first
-    // use, in destructors that run at exit, is gone before our handler waits for it (lavapipe: LLVM goes round in circles
-    // then). So the call that recorded it waits.
+    // A dispatch was recorded; `has_run` is its pipeline's, and true from here on. A CPU device compiles a pipeline
+    // when it runs for the first time, and must not do so while the process ends: what its compiler has made since its
+    // first use, in destructors that run at exit, is gone before our handler waits for it (lavapipe: LLVM goes round in
+    // circles then). So the call that recorded it waits.
     void note_run(const Gpu &gpu, bool &has_run) {
         if (__builtin_expect(has_run, 1)) return;
         has_run = true;

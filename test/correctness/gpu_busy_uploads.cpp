@@ -110,17 +110,27 @@ TEST_F(GpuBusyUploads, ManyInARow) {
     for (uint32_t i = 0; i < 150; i++) ASSERT_TRUE(computed_from(outs[i], i)) << i;
 }
 
+// A ring of staging is made when all before are busy, which may be late where the device is slow for once. Four are the
+// most: of five rounds after the first uploads, one at least allocates nothing.
 TEST_F(GpuBusyUploads, MemoryStaysFlat) {
     warm_up();
     Words out(kWords);
-    for (uint32_t i = 0; i < 3000; i++) {
-        in(0) = i;
-        in.set_host_dirty();
-        ASSERT_OK(in.copy_to_device(vulkan_interface()));
-        if (i % 4 == 0) {
-            ASSERT_OK(slow(in, out));
+    uint32_t i = 0;
+    const auto uploads = [&](uint32_t count) {
+        for (const uint32_t end = i + count; i < end; i++) {
+            in(0) = i;
+            in.set_host_dirty();
+            ASSERT_OK(in.copy_to_device(vulkan_interface()));
+            if (i % 4 == 0) {
+                ASSERT_OK(slow(in, out));
+            }
         }
-        if (i == 1000) hv_layer_reset();  // all of staging is there
+    };
+    uploads(1000);
+    for (int round = 0; round < 5 && !HasFatalFailure(); round++) {
+        hv_layer_reset();
+        uploads(2000);
+        if (hv_layer_count("vkAllocateMemory") == 0) break;
     }
     EXPECT_EQ(hv_layer_count("vkAllocateMemory"), 0u);
     sync();

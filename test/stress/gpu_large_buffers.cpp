@@ -49,8 +49,8 @@ protected:
             for (int x = 0; x < buffer.width(); x++) {
                 if (!whole && x == 100) x = buffer.width() - 100;
                 if (buffer(x, y) != value(x, y))
-                    return ::testing::AssertionFailure() << "(" << x << ", " << y << ") is " << buffer(x, y)
-                                                         << " instead of " << value(x, y);
+                    return ::testing::AssertionFailure()
+                           << "(" << x << ", " << y << ") is " << buffer(x, y) << " instead of " << value(x, y);
             }
         }
         return ::testing::AssertionSuccess();

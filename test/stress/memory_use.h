@@ -1,12 +1,12 @@
 // memory_use.h: is the memory that a long run takes flat?
 //
 // Sampled are the process's resident memory, which on a CPU device holds the device memory too, but for the pages of
-// files: the system drops parts of libHalide and reads them again as it likes; the bytes that malloc
-// has given out and not got back; and the bytes of device memory that the driver gave out, as the counting layer sees
-// them. The first half of the samples is a warm-up, in which caches and staging grow to their size. Flat means: after it
-// the device's largest sample is at most 1 % above the largest of the warm-up's last quarter, and the least of the others
-// above their least: what is in flight comes and goes (resident memory by 2 % from one half minute to the next, in a soak
-// on a busy machine), and only a leak raises the least.
+// files: the system drops parts of libHalide and reads them again as it likes; the bytes that malloc has given out and
+// not got back, but for a CPU device's memory; and the bytes of device memory that the driver gave out, as the counting
+// layer sees them. The first half of the samples is a warm-up, in which caches and staging grow to their size. Flat
+// means: after it the device's largest sample is at most 1 % above the largest of the warm-up's last quarter, and the
+// least of the others above their least: what is in flight comes and goes (resident memory by 2 % from one half minute
+// to the next, in a soak on a busy machine), and only a leak raises the least.
 //
 // What malloc keeps of freed memory is no use of it, and grows for long: each thread's arena comes to hold one of the
 // device's blocks of 4 MiB, which lavapipe takes from malloc, between what lives longer. So a sample gives it back
@@ -14,8 +14,9 @@
 // caches of threads, whose freed pieces count as given out (GLIBC_TUNABLES in CMakeLists.txt). An hour of soak without
 // that: resident +2.6 %, malloc +0.20 %.
 //
-// malloc's figure is the sharpest, to 0.5 %: 100 bytes for each of 20,000 launches show. In a short run resident memory and the device's
-// may grow by the 64 MiB that staging is bounded to: a ring may be made late, when the device happens to be slow.
+// malloc's figure is the sharpest, to 0.5 %: 100 bytes for each of 20,000 launches show. In a short run resident memory
+// and the device's may grow by the 64 MiB that staging is bounded to: a ring may be made late, when the device happens
+// to be slow.
 //
 // Threads: one thread samples.
 
@@ -51,9 +52,10 @@ public:
         resident.push_back(resident_bytes());
         const struct mallinfo2 heap = mallinfo2();  // of all arenas
         device.push_back(hv_layer_allocated_bytes());
-        // A CPU device's memory comes from malloc too, and goes by blocks of 16 MiB and more, when they are old.
+        // A CPU device's memory comes from malloc too, and goes by blocks of 16 MiB and more, when they are old. A
+        // GPU's does not: taken off there, it made malloc seem to grow by every block that went.
         const uint64_t used = heap.uordblks + heap.hblkhd;
-        in_use.push_back(used > device.back() ? used - device.back() : used);
+        in_use.push_back(hv_layer_is_cpu() && used > device.back() ? used - device.back() : used);
     }
 
     bool is_flat(bool long_run) const {

@@ -169,8 +169,8 @@ TEST(GpuAotUnload, ClosedWhileTheGpuFinishesNothing) {
     unsetenv("HL_VK_LOADER_LIB");
 }
 
-// A device that the library's user lent and did not take back with halide_device_release: its objects stay, since it may
-// be gone already, but no thread runs in code that is gone, and no other memory is left.
+// A device that the library's user lent and did not take back with halide_device_release: its objects stay, since it
+// may be gone already, but no thread runs in code that is gone, and no other memory is left.
 TEST(GpuAotUnload, ClosedWithALentDevice) {
     const long marks_before = fork_marks();
     for (int time = 0; time < kTimes; time++) {
