@@ -56,27 +56,32 @@ VKAPI_ATTR VkBool32 VKAPI_CALL print_debug_message(VkDebugUtilsMessageSeverityFl
 
 // A list of names, split in place.
 struct NameList {
-    char storage[1024];
-    const char *names[32];
+    static constexpr uint32_t kMost = 32;
+    char storage[kTextBytes];
+    const char *names[kMost];
     uint32_t count;
 };
 
-inline void split_names(const char *text, NameList &out) {
+// False with the reason in failure where not all of them have room: none is left out in silence.
+inline bool split_names(const char *text, const char *option, NameList &out, Failure &failure) {
     out.count = 0;
-    size_t n = 0;
-    while (text[n] && n + 1 < sizeof(out.storage)) {
-        out.storage[n] = text[n];
-        n++;
-    }
-    out.storage[n] = 0;
+    Text(out.storage, sizeof(out.storage)) << text;
+    const size_t n = text_length(out.storage);
+    bool fits = n + 1 < sizeof(out.storage);  // one that has just room may have been cut before
     char *start = out.storage;
     for (size_t i = 0; i <= n; i++) {
         // A ':' would also part "C:\..." but layer and extension names hold neither.
         if (i < n && out.storage[i] != ':' && out.storage[i] != ';' && out.storage[i] != ',') continue;
         out.storage[i] = 0;
-        if (*start && out.count < 32) out.names[out.count++] = start;
+        fits = fits && (!*start || out.count < NameList::kMost);
+        if (*start && out.count < NameList::kMost) out.names[out.count++] = start;
         start = out.storage + i + 1;
     }
+    if (fits) return true;
+    (failure.because(kGenericError) << "Vulkan: the list of " << option << ", which begins with ").quote(text)
+        << ", is too long: it takes " << NameList::kMost << " names of " << (uint64_t)(sizeof(out.storage) - 2)
+        << " characters in all";
+    return false;
 }
 
 inline bool has_extension(const Array<VkExtensionProperties> &offered, const char *name) {
@@ -142,9 +147,11 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     if (!load_global_functions(user_context, in.global, failure)) return false;
 
     NameList layers, wanted_extensions;
-    split_names(halide_vulkan_get_layer_names(user_context), layers);
-    split_names(halide_vulkan_get_extension_names(user_context), wanted_extensions);
-    if (!check_layers(in, layers, failure)) return false;
+    if (!split_names(halide_vulkan_get_layer_names(user_context), "HL_VK_LAYERS (VK_INSTANCE_LAYERS)", layers,
+                     failure) ||
+        !split_names(halide_vulkan_get_extension_names(user_context), "HL_VK_EXTENSIONS", wanted_extensions, failure) ||
+        !check_layers(in, layers, failure))
+        return false;
 
     Array<VkExtensionProperties> offered;
     VkResult result = enumerate_into(offered, [&](uint32_t *n, VkExtensionProperties *p) {
@@ -162,7 +169,7 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
             ? VK_API_VERSION_1_0
             : min_of<uint32_t>(VK_API_VERSION_1_3, VK_MAKE_API_VERSION(0, 1, VK_API_VERSION_MINOR(loader_version), 0));
 
-    const char *extensions[36];
+    const char *extensions[NameList::kMost + 4];
     uint32_t extension_count = 0;
     VkInstanceCreateFlags flags = 0;
     // Behind a newer loader too: a device of Vulkan 1.0 can be asked in no other way.

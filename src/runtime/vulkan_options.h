@@ -1,8 +1,10 @@
 // vulkan_options.h: the options of vulkan_options.def as values.
 //
-// Text options belong to the process: halide_vulkan_set_* copies the text (1023 characters at most), the getter returns
-// the stored text and falls back to the environment the first time. Numbers are read from the environment each time a
-// context is made, so a value that is wrong is reported by the call that would have used it.
+// Text options belong to the process: halide_vulkan_set_* copies the text, the getter returns the stored text and falls
+// back to the environment the first time. A text of more than 1022 characters is cut to 1023, so that whoever reads it
+// sees that it was, and refuses it: none of that length is a device, a limit, or a list or path of use. Numbers are
+// read from the environment each time a context is made, so a value that is wrong is reported by the call that would
+// have used it.
 //
 // Thread rule: getters and setters lock; a getter's pointer stays valid, its text changes with the next setter call.
 
@@ -14,8 +16,10 @@
 namespace halide_vulkan {
 namespace {
 
+constexpr size_t kTextBytes = 1024;  // the longest text, with its end
+
 struct TextOption {
-    char text[1024];
+    char text[kTextBytes];
     bool known;  // set by a setter, or already read from the environment
 };
 

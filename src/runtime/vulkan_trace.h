@@ -332,7 +332,9 @@ inline bool Tracer::open_file(void *user_context, const char *name, uint64_t lim
         why = "out of host memory";
     } else {
         __builtin_memset((void *)file, 0, sizeof(TraceFile));
-        why = why_no_file(path);
+        // What fills the room was cut, here or by the option.
+        const bool cut = text_length(name) + 1 >= kTextBytes || text_length(path) + 1 >= sizeof(path);
+        why = cut ? "the path has more than 1022 characters" : why_no_file(path);
         if (!why && !file->open(calls, path, limit)) why = system_error();
     }
     if (!why) return true;

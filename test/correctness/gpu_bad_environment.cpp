@@ -146,7 +146,12 @@ TEST_F(GpuBadEnvironment, LongAllocConfig) {
     nothing_works({"HL_VK_ALLOC_CONFIG is 'aaa", "aaa...'", "pool_MB:min_block_MB:max_block_MB:max_blocks:multiple"});
 }
 TEST_F(GpuBadEnvironment, LongDevice) { nothing_works({"HL_VK_DEVICE is 'aaa", "aaa...'", "0 = "}); }
-TEST_F(GpuBadEnvironment, LongLayer) { nothing_works({"layer 'aaa", "aaa...'", "HL_VK_LAYERS", "are:"}); }
+// A list of names that would not fit is not cut: the last of them, or half of one, would be left out in silence.
+TEST_F(GpuBadEnvironment, LongLayer) { nothing_works({"list of HL_VK_LAYERS", "'aaa", "aaa...'", "1022 characters"}); }
+TEST_F(GpuBadEnvironment, LongExtensions) { nothing_works({"list of HL_VK_EXTENSIONS", "'aaa", "1022 characters"}); }
+// 33 names; and 32, none of which the loader offers: those are ignored.
+TEST_F(GpuBadEnvironment, ManyExtensions) { nothing_works({"list of HL_VK_EXTENSIONS", "'VK_a:VK_a", "32 names"}); }
+TEST_F(GpuBadEnvironment, AsManyExtensionsAsMayBe) { something_works(); }
 
 // HL_GPU_DEVICE=abc, which is 0 to Halide itself.
 TEST_F(GpuBadEnvironment, GpuDeviceThatIsNoNumber) {

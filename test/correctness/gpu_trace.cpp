@@ -158,6 +158,10 @@ void cases() {
     run_case("limit", {{{"HL_VK_TRACE_MB", "1"}}, {}, ""}, [&] { run(beta, 10, 1, 1200); });
     run_case("no_folder", {{}, {}, "/no/such/folder/t.json"}, work);
     run_case("is_folder", {{}, {}, "/"}, work);
+    // Cut, it would be the path of another file.
+    std::string deep = folder;
+    while (deep.size() < 1100) deep += "/.";
+    run_case("is_long", {{}, {}, deep + "/is_long.json"}, work);
     require(mkfifo((folder + "/is_pipe").c_str(), 0600) == 0, "a FIFO");
     run_case("is_pipe", {{}, {}, folder + "/is_pipe"}, work);  // nobody reads it
     run_case("number", {{}, {}, folder + "/number-%p.json"}, [&] { run(beta, 10); });
