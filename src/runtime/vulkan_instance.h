@@ -142,6 +142,14 @@ inline void destroy_instance(Instance &in, const VkAllocationCallbacks *callback
     in.instance = nullptr;
 }
 
+// Names the variable that keeps the loader from looking where drivers are installed; the newer one of two has its way.
+HALIDE_VULKAN_COLD inline void tell_no_driver(Text &text) {
+    const char *newer = getenv("VK_DRIVER_FILES"), *older = getenv("VK_ICD_FILENAMES");
+    const char *files = newer ? newer : older;
+    text << ": the loader works, but no driver is " << (files ? "found: " : "installed");
+    if (files) (text << (newer ? "VK_DRIVER_FILES" : "VK_ICD_FILENAMES") << " is ").quote(files);
+}
+
 inline bool create_instance(void *user_context, const VkAllocationCallbacks *callbacks, Instance &in,
                             Failure &failure) {
     if (!load_global_functions(user_context, in.global, failure)) return false;
@@ -217,8 +225,8 @@ inline bool create_instance(void *user_context, const VkAllocationCallbacks *cal
     result = in.global.vkCreateInstance(&info, callbacks, &in.instance);
     if (result != VK_SUCCESS) {
         in.instance = nullptr;
-        call_failed(failure, "vkCreateInstance", result)
-            << (result == VK_ERROR_INCOMPATIBLE_DRIVER ? ": the loader works, but no driver is installed" : "");
+        Text text = call_failed(failure, "vkCreateInstance", result);
+        if (result == VK_ERROR_INCOMPATIBLE_DRIVER) tell_no_driver(text);
         return false;
     }
     if (!load_instance_functions(in.global.vkGetInstanceProcAddr, in.instance, in.vk, failure)) {

@@ -61,10 +61,12 @@ protected:
     int capability = -1;
 };
 
-// VK_ICD_FILENAMES names a file that is not there.
+// VK_ICD_FILENAMES and VK_DRIVER_FILES name a file that is not there; then the first alone does.
 TEST_F(GpuBadEnvironment, NoDriver) {
-    nothing_works({"driver"});
+    nothing_works({"no driver", "VK_DRIVER_FILES is '/no/such/driver.json'"});
     EXPECT_EQ(capability, 0);
+    unsetenv("VK_DRIVER_FILES");
+    nothing_works({"no driver", "VK_ICD_FILENAMES is '/no/such/driver.json'"});
 }
 
 // HL_VK_LAYERS=VK_LAYER_NOT_installed
