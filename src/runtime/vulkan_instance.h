@@ -67,19 +67,21 @@ inline bool split_names(const char *text, const char *option, NameList &out, Fai
     out.count = 0;
     Text(out.storage, sizeof(out.storage)) << text;
     const size_t n = text_length(out.storage);
-    bool fits = n + 1 < sizeof(out.storage);  // one that has just room may have been cut before
+    bool fits = !may_be_cut(out.storage);
     char *start = out.storage;
     for (size_t i = 0; i <= n; i++) {
         // A ':' would also part "C:\..." but layer and extension names hold neither.
         if (i < n && out.storage[i] != ':' && out.storage[i] != ';' && out.storage[i] != ',') continue;
         out.storage[i] = 0;
-        fits = fits && (!*start || out.count < NameList::kMost);
-        if (*start && out.count < NameList::kMost) out.names[out.count++] = start;
+        if (*start && out.count == NameList::kMost)
+            fits = false;
+        else if (*start)
+            out.names[out.count++] = start;
         start = out.storage + i + 1;
     }
     if (fits) return true;
     (failure.because(kGenericError) << "Vulkan: the list of " << option << ", which begins with ").quote(text)
-        << ", is too long: it takes " << NameList::kMost << " names of " << (uint64_t)(sizeof(out.storage) - 2)
+        << ", is too long: it takes " << NameList::kMost << " names of " << (uint64_t)(kTextBytes - 2)
         << " characters in all";
     return false;
 }

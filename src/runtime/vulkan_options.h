@@ -16,7 +16,9 @@
 namespace halide_vulkan {
 namespace {
 
-constexpr size_t kTextBytes = 1024;  // the longest text, with its end
+constexpr size_t kTextBytes = 1024;  // room for a text, with its end
+// Whether a text fills that room: then it was cut, or just fits, and nobody can tell.
+inline bool may_be_cut(const char *text) { return text_length(text) + 1 >= kTextBytes; }
 
 struct TextOption {
     char text[kTextBytes];

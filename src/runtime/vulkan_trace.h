@@ -102,7 +102,7 @@ private:
     uint32_t devices;  // seen so far; atomic
     bool refused;      // the path was, with a message
     bool limit_told;
-    char path[1024];
+    char path[kTextBytes];
     TraceFile *file;
     TracedThread threads[kTraceThreads + 1];  // the last one is shared
 
@@ -332,8 +332,8 @@ inline bool Tracer::open_file(void *user_context, const char *name, uint64_t lim
         why = "out of host memory";
     } else {
         __builtin_memset((void *)file, 0, sizeof(TraceFile));
-        // What fills the room was cut, here or by the option.
-        const bool cut = text_length(name) + 1 >= kTextBytes || text_length(path) + 1 >= sizeof(path);
+        static_assert(kTextBytes == 1024, "the message says so");
+        const bool cut = may_be_cut(name) || may_be_cut(path);  // by the option, or here, where %p became a number
         why = cut ? "the path has more than 1022 characters" : why_no_file(path);
         if (!why && !file->open(calls, path, limit)) why = system_error();
     }

@@ -110,8 +110,8 @@ TEST_F(GpuBusyUploads, ManyInARow) {
     for (uint32_t i = 0; i < 150; i++) ASSERT_TRUE(computed_from(outs[i], i)) << i;
 }
 
-// A ring of staging is made when all before are busy, which may be late where the device is slow for once. Four are the
-// most: of five rounds after the first uploads, one at least allocates nothing.
+// After the first uploads all of staging is there. On a GPU a ring of it, made when all before are busy, may come late,
+// when the device is slow for once. Four are the most: of five rounds one at least allocates nothing.
 TEST_F(GpuBusyUploads, MemoryStaysFlat) {
     warm_up();
     Words out(kWords);
@@ -127,7 +127,8 @@ TEST_F(GpuBusyUploads, MemoryStaysFlat) {
         }
     };
     uploads(1000);
-    for (int round = 0; round < 5 && !HasFatalFailure(); round++) {
+    const int rounds = hv_layer_is_cpu() ? 1 : 5;
+    for (int round = 0; round < rounds && !HasFatalFailure(); round++) {
         hv_layer_reset();
         uploads(2000);
         if (hv_layer_count("vkAllocateMemory") == 0) break;

@@ -247,14 +247,14 @@ def test_few_valid_bits_wrap_around(cases):
         ("no_folder", "/no/such/folder/t.json", "No such"),
         ("is_folder", "/", ""),
         ("is_pipe", "{folder}/is_pipe", "it is a pipe"),
-        ("is_long", "{folder}/./././.", "the path has more than 1022 characters"),
+        ("is_long", "{folder}" + 1100 * "/.", "the path has more than 1022 characters"),
     ],
 )
 def test_a_path_that_cannot_be_written(cases, case, path, why):
     """One message, and the program went on: it checks its results itself."""
+    path = path.format(folder=cases.folder)[:1023]  # as much as is kept
     assert len(cases.said[case]) == 1
-    said = cases.said[case][0]
-    assert said.startswith(f"Vulkan: HL_VK_TRACE: no trace in {path.format(folder=cases.folder)}") and f": {why}" in said
+    assert cases.said[case][0].startswith(f"Vulkan: HL_VK_TRACE: no trace in {path}: {why}")
     assert "vkCmdWriteTimestamp" not in cases.calls(case)
 
 
