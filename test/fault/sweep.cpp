@@ -54,6 +54,9 @@ void set_options(const Scenario &s, bool on) {
     }
 }
 
+// Whether several threads call the driver: of the caller's, or the flusher's, which nothing then switches off.
+bool has_threads(const Scenario &s) { return s.options.empty(); }
+
 // Whether there is anything to be printed: of a trace or a cache that could not be.
 bool may_print(const Scenario &s) {
     for (const auto &option : s.options) {
@@ -160,6 +163,8 @@ public:
         if (driver_failed) parts.push_back(call + " failed with VK_");
         // The loader looks at devices and their extensions once more inside vkCreateDevice.
         if (driver_failed && call.rfind("vkEnumerate", 0) == 0) parts.push_back("vkCreateDevice failed with VK_");
+        // A lost device says so to whoever asks, and another thread may hear it first, in a call of its own.
+        if (lost && has_threads(s)) parts.push_back(" failed with VK_ERROR_DEVICE_LOST");
         if (host_failed) parts.push_back("out of host memory");
         if (host_failed) parts.push_back("VK_ERROR_OUT_OF_HOST_MEMORY");
         const bool memory = host_failed || (driver_failed && is_out_of_memory(result));
