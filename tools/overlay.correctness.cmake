@@ -3,7 +3,14 @@
 # where there is no Vulkan, so they are here when Vulkan is what is tested. Those that one run of the program does not do
 # (an environment or a process for each case, kernels assembled beforehand, one exact version of Halide) stay there.
 if (Halide_TARGET MATCHES "vulkan")
-    find_package(GTest REQUIRED)
+    # Halide's search for LLVM sets which configurations of a library may stand in for another, for all that follows.
+    # Debian's GoogleTest, of the configuration None, is none of them.
+    block()
+        foreach (configuration IN ITEMS MINSIZEREL RELWITHDEBINFO RELEASE)
+            unset(CMAKE_MAP_IMPORTED_CONFIG_${configuration})
+        endforeach ()
+        find_package(GTest REQUIRED)
+    endblock ()
     find_package(VulkanHeaders REQUIRED HINTS "${Halide_SOURCE_DIR}/dependencies/vulkan")
 
     # A Vulkan layer that counts and fails calls, see ../layer/count_layer.h.

@@ -146,8 +146,10 @@ public:
     void join(const Trial &other) {
         steps.insert(steps.end(), other.steps.begin(), other.steps.end());
         wrong.insert(wrong.end(), other.wrong.begin(), other.wrong.end());
-        concurrent = true;
+        elsewhere = true;
     }
+    // What this run is told of may have failed before it began.
+    void failed_before() { elsewhere = true; }
 
     bool any_failed() const {
         for (const Step &s : steps) {
@@ -164,14 +166,14 @@ public:
         for (const Step &s : steps) {
             if (s.code == 0) {
                 if (!s.said.empty()) wrong.push_back(s.name + " succeeded and said: " + s.said[0]);
-            } else if (!s.failed && !s.earlier && !concurrent) {
+            } else if (!s.failed && !s.earlier && !elsewhere) {
                 wrong.push_back(s.name + " returned " + std::to_string(s.code) +
                                 " before anything had failed: " + (s.said.empty() ? "" : s.said[0]));
             } else {
                 check_message(s, parts);
                 // With several threads the failed call may be another's; this step then tells what was lost by it.
                 const bool of_another =
-                    concurrent && !s.said.empty() && s.said[0].find("were lost") != std::string::npos;
+                    elsewhere && !s.said.empty() && s.said[0].find("were lost") != std::string::npos;
                 if (s.failed && !s.earlier && code && s.code != code && !is_wrappers(s.code) && !of_another)
                     wrong.push_back(s.name + " returned " + std::to_string(s.code) + " instead of " +
                                     std::to_string(code) + ": " + (s.said.empty() ? "" : s.said[0]));
@@ -231,7 +233,7 @@ private:
     std::vector<Step> steps;
     std::vector<std::string> wrong;
     bool stopped = false;
-    bool concurrent = false;
+    bool elsewhere = false;  // what a step tells of may have failed outside of it
 };
 
 }  // namespace fault

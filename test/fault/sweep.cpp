@@ -174,7 +174,10 @@ public:
         const std::vector<std::string> printed_lines = Printed::take();
         if (printed_lines.size() > (may_print(s) ? 1 : 0)) wrong += "\n  printed: " + printed_lines.back();
         if (lost && run.any_failed()) wrong += is_latched();
-        if (lost) release(&wrong);
+        if (lost)
+            release(&wrong);
+        else if (has_threads(s) && run.any_failed())
+            wrong += take_what_the_flusher_met(parts);
 
         Trial again;
         s.body(again);
@@ -254,6 +257,14 @@ private:
     static bool is_out_of_memory(int result) {
         return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY ||
                result == VK_ERROR_TOO_MANY_OBJECTS;
+    }
+    // A run that stopped at a call's failure did not come to its device_sync, which is who is told of a submission that
+    // the flusher was refused. So the application makes one before it goes on.
+    static std::string take_what_the_flusher_met(const std::vector<std::string> &parts) {
+        Trial rest;
+        rest.failed_before();
+        sync(rest);
+        return rest.check(parts, 0);
     }
     // Succeeds and says nothing, whatever went wrong before.
     static void release(std::string *wrong = nullptr) {
