@@ -35,10 +35,8 @@ if (Halide_TARGET MATCHES "vulkan")
         gpu_copies.cpp
         gpu_crops.cpp
         gpu_debug_trace.cpp
-        gpu_device_release_idle.cpp
         gpu_dynamic_workgroup.cpp
         gpu_errors.cpp
-        gpu_free_while_in_flight.cpp
         gpu_group_limits.cpp
         gpu_sizes.cpp
         gpu_threads.cpp
@@ -50,6 +48,8 @@ if (Halide_TARGET MATCHES "vulkan")
         gpu_allocation.cpp
         gpu_busy_uploads.cpp
         gpu_descriptors.cpp
+        gpu_device_release_idle.cpp
+        gpu_free_while_in_flight.cpp
         gpu_memory_pressure.cpp
         gpu_profile.cpp
         gpu_quiet_caller.cpp

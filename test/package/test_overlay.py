@@ -1,6 +1,8 @@
 """tools/overlay on a stand-in for a Halide tree: a git repository with the files that the tool touches or reads."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,9 +123,13 @@ def test_modules_compile_as_halide_compiles_them(tree, module, bits):
         E["HV_VULKAN_HEADERS"], "-fsyntax-only", tree / f"src/runtime/{module}.cpp")
 
 
-def listed_tests(tree, target, build):
+def configure(tree, target, build):
     run("cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DHalide_TARGET={target}",
         f"-DHalide_SOURCE_DIR={tree}", f"-DVulkanHeaders_DIR={tree / 'dependencies/vulkan'}")
+
+
+def listed_tests(tree, target, build):
+    configure(tree, target, build)
     listed = run("ctest", "--test-dir", build, "--show-only")
     return {line.split()[-1] for line in listed.splitlines() if "Test " in line and "#" in line}
 
@@ -138,6 +144,22 @@ def test_our_tests_are_there_when_vulkan_is_tested(tree, tmp_path):
     rules = (tmp_path / "b" / "build.ninja").read_text()
     assert "vulkan_async_gpu.cpp" in rules
     run("cmake", "--build", tmp_path / "b", "--target", "vulkan_count_layer")
+
+
+def test_what_needs_the_counting_layer_has_it(tree, tmp_path):
+    overlay(tree)
+    configure(tree, "host-vulkan", tmp_path / "b")
+    listed = json.loads(run("ctest", "--test-dir", tmp_path / "b", "--show-only=json-v1"))["tests"]
+    environment = {
+        test["name"]: {line for one in test["properties"] if one["name"] == "ENVIRONMENT" for line in one["value"]}
+        for test in listed
+    }
+    ours = (PROJECT / "test/correctness/CMakeLists.txt").read_text()
+    layered = set(re.findall(r"hv_add_correctness\((\w+) [^)]*HV_LAYERED", ours))
+    needs = {name for test in environment if (name := test.removeprefix("correctness_")) in layered}
+    assert {"gpu_allocation", "gpu_device_release_idle"} <= needs
+    assert [name for name in sorted(needs)
+            if "HL_VK_LAYERS=VK_LAYER_HALIDEVULKAN_count" not in environment[f"correctness_{name}"]] == []
 
 
 def test_our_tests_are_not_there_on_another_target(tree, tmp_path):
