@@ -123,15 +123,15 @@ def test_modules_compile_as_halide_compiles_them(tree, module, bits):
         E["HV_VULKAN_HEADERS"], "-fsyntax-only", tree / f"src/runtime/{module}.cpp")
 
 
-def configure(tree, target, build):
+def listed_tests(tree, target, build):
+    """Of each test of the tree, by name, the lines of its environment."""
     run("cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DHalide_TARGET={target}",
         f"-DHalide_SOURCE_DIR={tree}", f"-DVulkanHeaders_DIR={tree / 'dependencies/vulkan'}")
-
-
-def listed_tests(tree, target, build):
-    configure(tree, target, build)
-    listed = run("ctest", "--test-dir", build, "--show-only")
-    return {line.split()[-1] for line in listed.splitlines() if "Test " in line and "#" in line}
+    listed = json.loads(run("ctest", "--test-dir", build, "--show-only=json-v1"))
+    return {
+        test["name"]: {line for one in test["properties"] if one["name"] == "ENVIRONMENT" for line in one["value"]}
+        for test in listed["tests"]
+    }
 
 
 def test_our_tests_are_there_when_vulkan_is_tested(tree, tmp_path):
@@ -139,8 +139,8 @@ def test_our_tests_are_there_when_vulkan_is_tested(tree, tmp_path):
     named = listed_tests(tree, "host-vulkan", tmp_path / "b")
     laid = {path.stem for path in (tree / "test/correctness").glob("gpu_*.cpp")}
     assert {f"correctness_{name}" for name in laid} == {name for name in named if name.startswith("correctness_")}
-    assert {"correctness_gpu_free_while_in_flight", "correctness_gpu_steady_state"} <= named
-    assert {"performance_gpu_dispatch_overhead", "performance_async_gpu"} <= named
+    assert {"correctness_gpu_free_while_in_flight", "correctness_gpu_steady_state"} <= named.keys()
+    assert {"performance_gpu_dispatch_overhead", "performance_async_gpu"} <= named.keys()
     rules = (tmp_path / "b" / "build.ninja").read_text()
     assert "vulkan_async_gpu.cpp" in rules
     run("cmake", "--build", tmp_path / "b", "--target", "vulkan_count_layer")
@@ -148,12 +148,7 @@ def test_our_tests_are_there_when_vulkan_is_tested(tree, tmp_path):
 
 def test_what_needs_the_counting_layer_has_it(tree, tmp_path):
     overlay(tree)
-    configure(tree, "host-vulkan", tmp_path / "b")
-    listed = json.loads(run("ctest", "--test-dir", tmp_path / "b", "--show-only=json-v1"))["tests"]
-    environment = {
-        test["name"]: {line for one in test["properties"] if one["name"] == "ENVIRONMENT" for line in one["value"]}
-        for test in listed
-    }
+    environment = listed_tests(tree, "host-vulkan", tmp_path / "b")
     ours = (PROJECT / "test/correctness/CMakeLists.txt").read_text()
     layered = set(re.findall(r"hv_add_correctness\((\w+) [^)]*HV_LAYERED", ours))
     needs = {name for test in environment if (name := test.removeprefix("correctness_")) in layered}
@@ -164,7 +159,7 @@ def test_what_needs_the_counting_layer_has_it(tree, tmp_path):
 
 def test_our_tests_are_not_there_on_another_target(tree, tmp_path):
     overlay(tree)
-    assert listed_tests(tree, "host-cuda", tmp_path / "b") == {"performance_async_gpu"}
+    assert listed_tests(tree, "host-cuda", tmp_path / "b").keys() == {"performance_async_gpu"}
     assert "vulkan_async_gpu.cpp" not in (tmp_path / "b" / "build.ninja").read_text()
 
 
